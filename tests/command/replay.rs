@@ -202,7 +202,7 @@ fn a_binary_trace_of_a_larger_drive_is_refused_with_its_place() {
     );
 }
 
-/// A trace in MSR's form with so many random reads a second, for two seconds.
+/// A trace in MSR's form with this many random reads a second, for two seconds.
 fn random_reads(per_second: u64) -> String {
     let mut text = String::new();
     for n in 0..2 * per_second {

@@ -24,13 +24,13 @@ const WINDOW: f64 = 0.45;
 const WRITES_RAMP_US: u64 = 90_000_000;
 const WRITES_US: u64 = 2_000_000;
 
-/// A slow drive is measured for at least this many I/Os, and so many writes once it is steady.
+/// A slow drive is measured for at least this many I/Os, and this many writes once it is steady.
 const LEAST_IOS: f64 = 1_000.0;
 const LEAST_STEADY_WRITES: f64 = 200.0;
 /// The longest time for these, in seconds.
 const LONGEST_WRITES_S: f64 = 600.0;
 
-/// A model that is so many times as fast as the measured drive has shown it after this many times
+/// A model that is this many times as fast as the measured drive has shown it after this many times
 /// the measured I/Os, and its run ends.
 const MOST_TIMES_IOS: f64 = 10.0;
 

@@ -160,7 +160,7 @@ impl Metric {
         others.unwrap_or(&self.cell)
     }
 
-    /// Returns the values of so many schedulers in one of the run's groups, if it has them all.
+    /// Returns the values of this many schedulers in one of the run's groups, if it has them all.
     pub(crate) fn values(&self, run: &Value, group: usize, schedulers: usize) -> Option<Vec<f64>> {
         let values = (0..schedulers).map(|n| self.value(run, group, n));
         values.collect()

@@ -155,8 +155,9 @@ fn calls() -> String {
     format!(
         "# Calls of programs\n\nWhat a list of calls (`NAME.calls`) may hold, for `run` and \
          `compare` with `--fs ext2` or `--fs vfat`. First comes what is there before: \
-         `file PATH BYTES`, `directory PATH`, and `tree PATH DIRECTORIES FILES BYTES` for so many \
-         directories with so many files each. Then each `[process]` or `[process/thread]` has its \
+         `file PATH BYTES`, `directory PATH`, and `tree PATH DIRECTORIES FILES BYTES` for this \
+         number of directories with this number of files each. Then each `[process]` or \
+         `[process/thread]` has its \
          calls, a line each, and `repeat TIMES` with `end` around what is done again. ` = ENOENT` \
          behind a call says that it fails so. Text behind `#` is a comment. Direct I/O is `open` \
          with `direct`.\n\nA request goes on beside the thread that makes it: `aio_read` and its \

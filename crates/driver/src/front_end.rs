@@ -47,7 +47,7 @@ impl FrontEndKind {
         }
     }
 
-    /// Queues that a kernel on so many CPUs has where `wanted` are asked for.
+    /// Queues that a kernel on this many CPUs has where `wanted` are asked for.
     pub fn queues(self, wanted: u32, nr_cpus: usize) -> usize {
         match self {
             FrontEndKind::Nbd | FrontEndKind::VhostUser => (wanted as usize).clamp(1, nr_cpus),
@@ -155,7 +155,7 @@ impl Channel {
         }
     }
 
-    /// The server has answered so many requests. Returns whether the kernel must be notified.
+    /// The server has answered this many requests. Returns whether the kernel must be notified.
     pub(crate) fn answer(&mut self, answers: u16) -> bool {
         match self {
             Channel::Vring(vring) => vring.push_used(answers),

@@ -93,7 +93,7 @@ impl GuestRow {
         )
     }
 
-    /// What it means for the disk that time passes so many times slower in the guest.
+    /// What it means for the disk that time passes this many times slower in the guest.
     fn note_on_dilation(&self, dilation: u32) -> String {
         match (self.is_served_outside(), self.is_paced()) {
             (true, true) => format!(

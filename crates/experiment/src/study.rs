@@ -30,7 +30,7 @@ pub struct Study {
 pub enum Scale {
     /// As the document has it.
     Full,
-    /// With less memory, and so many bytes for each process.
+    /// With less memory, and this many bytes for each process.
     Small(u64),
 }
 

@@ -159,12 +159,12 @@ pub trait Host: Sized {
         f(&mut OverHigh::default());
     }
 
-    /// The running task has written to so many cached pages of another memory node.
+    /// The running task has written to this many cached pages of another memory node.
     fn wrote_remote_pages(&self, pages: u64) {
         let _ = pages;
     }
 
-    /// The running task has dropped so many pages from the cache.
+    /// The running task has dropped this many pages from the cache.
     fn dropped_pages(&self, pages: u64) {
         let _ = pages;
     }

@@ -73,7 +73,7 @@ impl Disk {
     }
 
     /// Gives the control groups of jobs their places in the tree, and writes what is
-    /// written to their files of this drive, the n-th of so many.
+    /// written to their files of this drive, the n-th of this many.
     ///
     /// # Errors
     /// Where the kernel refuses what is written.

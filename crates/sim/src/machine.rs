@@ -203,7 +203,7 @@ keys! {
         /// How much longer every step takes while all other CPUs work too, in
         /// hundredths: they share caches, memory and the clock.
         pub crowded_percent: u64 = whole(0..=MAX_COLD_PERCENT).or(0);
-        /// With so many others at work it is half of the most that it comes to, which
+        /// With this many other CPUs at work it is half of the most that it comes to, which
         /// `crowded_percent` then is; without it, it grows in proportion to them.
         pub crowded_half: u32 = whole(0..=4096).or(0);
         /// Up to how much longer or shorter a step takes by chance, in hundredths, as cache

@@ -146,7 +146,7 @@ impl Estimate {
         }
     }
 
-    /// Whether this difference is more than noise if it was found among so many: with one in
+    /// Whether this difference is more than noise if it was found among this many: with one in
     /// twenty beyond its interval by chance, the largest of many would be taken for a
     /// difference. The interval is widened as Bonferroni has it, for n - 1 degrees of freedom,
     /// of which Welch's has no fewer.
@@ -166,7 +166,7 @@ impl Estimate {
     }
 }
 
-/// An interval of a change that is so many times as wide in logarithms.
+/// An interval of a change that is this many times as wide in logarithms.
 fn widened([low, high]: [f64; 2], wider: f64) -> [f64; 2] {
     let (low, high) = (low.ln_1p(), high.ln_1p());
     let (middle, half) = (f64::midpoint(low, high), (high - low) / 2.0 * wider);

@@ -127,7 +127,7 @@ impl Reader<'_> {
         let dispatched = steps.dispatched.unwrap_or(issued);
         // Without a scheduler, a request may be issued directly.
         let inserted = steps.inserted.unwrap_or(dispatched);
-        // Who flushes before his data has no plug.
+        // A write with a flush before its data is in no plug.
         let plugged = match first.flags & RequestStep::PREFLUSH {
             0 => Stage::Plug,
             _ => Stage::Flush,

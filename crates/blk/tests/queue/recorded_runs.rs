@@ -50,7 +50,7 @@ enum Event {
 /// A drive with a service time for each command, and a driver that now and then refuses.
 struct Drive {
     numbers: Numbers,
-    /// Of a hundred requests so many are refused.
+    /// Of a hundred requests this many are refused.
     refuses: u64,
     budget: u32,
     in_flight: u64,
@@ -192,7 +192,7 @@ impl Run {
         bio
     }
 
-    /// Submits so many bios under the process's plug, and flushes it unless the process sleeps.
+    /// Submits this many bios under the process's plug, and flushes it unless the process sleeps.
     fn submit(&mut self, process: usize, mut left: u64) {
         while left > 0 && (self.bios.len() as u64) < self.most {
             left -= 1;

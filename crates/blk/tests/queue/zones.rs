@@ -243,7 +243,7 @@ fn a_write_that_must_not_wait_goes_to_a_worker() {
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// The next write of a zone, of so many units of four sectors.
+    /// The next write of a zone, of this many units of four sectors.
     Write {
         zone: u64,
         units: u32,

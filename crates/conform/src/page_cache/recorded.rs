@@ -29,7 +29,7 @@ pub(super) enum RecordedStep {
     WrittenElsewhere { sector: u64, sectors: u64 },
     /// The flusher let go of folios that it had written.
     Flushed,
-    /// Reclaim saw so many active pages, as the cgroup's statistics were flushed last.
+    /// Reclaim saw this many active pages, as the cgroup's statistics were flushed last.
     SawActive { pages: u64 },
 }
 

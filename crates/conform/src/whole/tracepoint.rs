@@ -72,7 +72,7 @@ pub(super) enum Tracepoint {
     RqMerge(Extent),
     /// A plug got its first request.
     Plug,
-    /// A plug let so many go.
+    /// A plug let this many go.
     Unplug(u32),
     /// A request was inserted.
     Insert(Extent),

@@ -28,7 +28,7 @@ pub(super) enum RecordedStep {
     Call(usize),
     /// A task took this step.
     Took(Task, Event),
-    /// `balance_dirty_pages` looks at the program, which has dirtied so many pages.
+    /// `balance_dirty_pages` looks at the program, which has dirtied this many pages.
     /// Some may have been left over by programs that ended before.
     Looked { pages: u64 },
     /// The program queues a work item for the flusher.

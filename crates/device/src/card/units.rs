@@ -270,7 +270,7 @@ fn program_ns(spec: &CardSpec, sectors: u64) -> u64 {
     bytes_ns(sectors, spec.writes.byte_ps.max(spec.bus.byte_ps))
 }
 
-/// The time of so many sectors at so many picoseconds a byte.
+/// The time of this many sectors at this many picoseconds a byte.
 pub(super) fn bytes_ns(sectors: u64, byte_ps: u64) -> u64 {
     (u128::from(sectors * blklab_blk::SECTOR_SIZE) * u128::from(byte_ps) / 1000) as u64
 }

@@ -151,7 +151,7 @@ impl FaultyDevice {
         None
     }
 
-    /// Where a range of so many sectors may start.
+    /// Where a range of this many sectors may start.
     fn other_place(&mut self, sectors: u64) -> u64 {
         let block = self.block_sectors();
         let places = (self.inner.identify().capacity_sectors - sectors) / block + 1;

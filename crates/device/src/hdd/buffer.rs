@@ -79,7 +79,7 @@ impl Lines {
 }
 
 impl Dirty {
-    /// No dirty sectors, in a buffer with lines of so many sectors or without.
+    /// No dirty sectors, in a buffer with lines of this many sectors or without.
     pub(crate) fn new(line_sectors: Option<u64>) -> Dirty {
         let lines = line_sectors.map(|sectors_each| Lines {
             sectors_each,

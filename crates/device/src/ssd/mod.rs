@@ -85,7 +85,7 @@ impl Model for SsdSpec {
     }
 }
 
-/// Time is checked once in this many events: a drive that had so many at one moment is
+/// Time is checked once in this many events: a drive that had this many at one moment is
 /// stuck.
 const EVENTS_AT_ONE_MOMENT: u64 = 1 << 22;
 

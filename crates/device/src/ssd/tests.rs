@@ -118,7 +118,7 @@ fn followed(spec: super::SsdSpec, seed: u64) -> Ssd {
 pub(super) const PAGES_16K: (&str, &str) = ("page_kb = 4", "page_kb = 16");
 pub(super) const FEWER_BLOCKS: (&str, &str) = ("blocks_per_plane = 112", "blocks_per_plane = 34");
 
-/// Times at which so many commands of a page each, all of one die and submitted
+/// Times at which this many commands of a page each, all of one die and submitted
 /// at once, end.
 pub(super) fn one_die_ends(drive: &mut Ssd, op: Op, pages: u64) -> Vec<u64> {
     for page in 0..pages {
@@ -130,7 +130,7 @@ pub(super) fn one_die_ends(drive: &mut Ssd, op: Op, pages: u64) -> Vec<u64> {
     done.iter().map(|end| end.at.0).collect()
 }
 
-/// A command on so many map units of 4 KiB.
+/// A command on this many map units of 4 KiB.
 pub(super) fn command(tag: u32, op: Op, slot: u64, slots: u32) -> Command {
     Command {
         tag,

@@ -150,7 +150,7 @@ const RANDOM_WRITES: RandomWork = RandomWork {
     sequential: false,
 };
 
-/// IOPS and write amplification of so many random writes.
+/// IOPS and write amplification of this many random writes.
 fn random_writes(text: &str, requests: u64) -> (f64, f64) {
     let spec = DriveSpec::parse("drive.toml", text).unwrap_or_else(|error| panic!("{error}"));
     write_at_random(spec.build(1).as_mut(), requests)

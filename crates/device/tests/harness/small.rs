@@ -340,7 +340,7 @@ pub fn small() -> impl Strategy<Value = Small> {
         0u32..4,
         prop::sample::select(vec![4u32, 8, 12]),
     );
-    // Free blocks that start collection, and less so many the reserve.
+    // Free blocks that start collection, and less this many the reserve.
     let room = (2u32..6, 1u32..5);
     let reads_in_a_row = prop::sample::select(vec![1u32, 3, 1 << 20]);
     let names = (

@@ -168,7 +168,7 @@ impl Geometry {
             (
                 u64::from(g.blocks) * u64::from(g.block_bytes) <= size_bytes,
                 at::BLOCKS_COUNT,
-                "the device is shorter than so many blocks",
+                "the device is shorter than this many blocks",
                 g.blocks,
             ),
             (

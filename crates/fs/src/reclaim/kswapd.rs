@@ -60,7 +60,7 @@ impl NodePages {
         self.0[node] += pages;
     }
 
-    /// Takes so many out, of each node in the proportion of what it has. `None` if there are
+    /// Takes this many out, of each node in the proportion of what it has. `None` if there are
     /// fewer.
     pub fn split(&mut self, pages: u64) -> Option<NodePages> {
         let (mut left, mut total) = (pages, self.total());
@@ -170,7 +170,7 @@ impl Charge {
         Ok(node)
     }
 
-    /// The first node with so many free pages, from the one that is near to the CPU on
+    /// The first node with this many free pages, from the one that is near to the CPU on
     /// (`get_page_from_freelist` with the zonelist of a node).
     fn nearest_above(
         &self,
@@ -382,7 +382,7 @@ mod tests {
             let pages = held.total() * share / 100;
             let mut left = held.clone();
             prop_assert_eq!(left.split(held.total() + 1), None);
-            let taken = left.split(pages).expect("there are so many");
+            let taken = left.split(pages).expect("there are this many");
             prop_assert_eq!((taken.total(), left.total()), (pages, held.total() - pages));
             for (node, there) in held.0.iter().enumerate() {
                 prop_assert_eq!(taken.0[node] + left.0[node], *there);

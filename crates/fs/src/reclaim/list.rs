@@ -73,7 +73,7 @@ pub(super) struct Lists {
 }
 
 impl Lists {
-    /// Empty lists of so many memory cgroups.
+    /// Empty lists of this many memory cgroups.
     pub(super) fn new(groups: usize) -> Lists {
         let empty = List {
             newest: FolioId::NONE,

@@ -283,7 +283,7 @@ impl Groups {
         Ok(if is_high { batch } else { 0 })
     }
 
-    /// The first group upwards that has no room for so many pages.
+    /// The first group upwards that has no room for this many pages.
     fn first_over_max(&self, group: u16, pages: u64) -> Option<u16> {
         let upwards = std::iter::once(group).chain(self.above(group));
         let mut limited = upwards.zip(self.with_limits(group));
@@ -354,7 +354,7 @@ impl Groups {
         }
     }
 
-    /// For how long a task that has charged so many pages above `memory.high` is to be held
+    /// For how long a task that has charged this many pages above `memory.high` is to be held
     /// back, by the group that is furthest above (`calculate_high_delay`).
     fn delay_jiffies(&self, group: u16, pages: u64) -> u64 {
         let overage = self.with_limits(group).map(Group::overage).max();

@@ -32,7 +32,7 @@ impl Shadow {
         }
     }
 
-    /// As a number, where there are so many groups.
+    /// As a number, where there are this many groups.
     pub(super) fn pack(self, groups: usize) -> u32 {
         let with_group = self.token << group_bits(groups) | u32::from(self.group);
         with_group & ((1 << BITS) - 1) | u32::from(self.flag) << BITS

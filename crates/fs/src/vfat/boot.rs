@@ -187,13 +187,13 @@ impl Geometry {
             sectors => (at::SECTORS_16, sectors),
         };
         if u64::from(sectors) * u64::from(sector_bytes) > size_bytes {
-            let what = "the device is shorter than so many sectors";
+            let what = "the device is shorter than this many sectors";
             return wrong(sectors_at, what, sectors);
         }
         let root_start = u64::from(reserved) + u64::from(fats) * u64::from(fat_sectors);
         let data_start = root_start + u64::from(root_entries * ENTRY_BYTES / sector_bytes);
         if data_start + u64::from(cluster_sectors) > sectors.into() {
-            let what = "tables and root directory leave no cluster in so many sectors";
+            let what = "tables and root directory leave no cluster in this many sectors";
             return wrong(sectors_at, what, sectors);
         }
         let clusters = (sectors - data_start as u32) / cluster_sectors;

@@ -16,7 +16,7 @@ const IDLE: u64 = HZ;
 /// The longest pause in jiffies: 200 ms (`MAX_PAUSE`).
 const MAX_PAUSE: u64 = HZ / 5;
 
-/// A task that is checked more often than every so many pages gets longer pauses instead
+/// A task that is checked more often than once in this many pages gets longer pauses instead
 /// (`DIRTY_POLL_THRESH`).
 const POLL_PAGES: u64 = 32;
 

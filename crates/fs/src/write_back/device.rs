@@ -223,7 +223,7 @@ impl WriteBack {
         self.groups.iter_mut().for_each(Domain::flush_statistics);
     }
 
-    /// Adds the domains of so many memory cgroups below the root.
+    /// Adds the domains of this many memory cgroups below the root.
     pub(crate) fn add_groups(&mut self, groups: usize, now: u64) {
         let domain = || Domain::new(DEVICE_BATCH, 0, now);
         self.groups.resize_with(groups, domain);

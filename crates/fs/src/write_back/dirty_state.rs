@@ -104,7 +104,7 @@ fn polynomial(setpoint: u64, dirty: u64, limit: u64) -> i64 {
 mod tests {
     use super::DirtyState;
 
-    /// A device that has all of the threshold, with so many dirty pages.
+    /// A device that has all of the threshold, with this many dirty pages.
     fn state(dirty: u64) -> DirtyState {
         DirtyState {
             dirty,

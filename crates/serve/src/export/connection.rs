@@ -19,9 +19,9 @@ const INPUT_BYTES: usize = 256 << 10;
 pub(super) const OUT_LIMIT_BYTES: usize = 2 << 20;
 /// Memory for replies beyond this is freed when they are sent.
 const OUT_KEEP_BYTES: usize = 1 << 20;
-/// With so many bytes of replies, they are sent before more is read.
+/// With this many bytes of replies, they are sent before more is read.
 const ENOUGH_REPLY_BYTES: usize = 128 << 10;
-/// For a client that waits for each answer, one answer in so many is preceded
+/// For a client that waits for each answer, one answer in this many is preceded
 /// by another read.
 const READ_AGAIN_EVERY: u32 = 64;
 /// Data of this length or more is read from the socket to its place, and not

@@ -152,7 +152,7 @@ mod tests {
         Nanos::from_micros(ms * 1000)
     }
 
-    /// A CPU works for so many of every 10 ms; the clock at the end of each interval of 100.
+    /// A CPU works for this many of every 10 ms; the clock at the end of each interval of 100.
     fn clocks(clock: &mut Clock, from: u64, busy: impl Fn(u64) -> u64) -> Vec<u32> {
         let mut seen = Vec::new();
         for at in (from..from + 1000).step_by(10) {

@@ -166,7 +166,7 @@ impl CostTable {
         }
     }
 
-    /// What finding so many pages in the page cache and copying them takes: as for the
+    /// What finding this many pages in the page cache and copying them takes: as for the
     /// worker of a loop device, which does the same.
     pub(crate) fn cached_pages(&self, is_write: bool, pages: u64) -> Nanos {
         let LoopCosts {
@@ -185,12 +185,12 @@ impl CostTable {
         }
     }
 
-    /// What writing to so many pages of another socket's memory takes beyond a copy.
+    /// What writing to this many pages of another socket's memory takes beyond a copy.
     pub(crate) fn remote_pages(&self, pages: u64) -> Nanos {
         Nanos(self.loop_worker.remote_page_ns * pages)
     }
 
-    /// What dropping so many pages from the page cache takes.
+    /// What dropping this many pages from the page cache takes.
     pub(crate) fn dropped_pages(&self, pages: u64) -> Nanos {
         Nanos(self.drop_page.0 * pages)
     }

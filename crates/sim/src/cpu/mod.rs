@@ -47,7 +47,7 @@ pub(crate) struct Coldness {
     pub(crate) half: Nanos,
     /// How much longer work takes while all other CPUs work too, in hundredths.
     pub(crate) crowded_percent: u64,
-    /// With so many others at work it is half of the most that it comes to. Zero where it
+    /// With this many other CPUs at work it is half of the most that it comes to. Zero where it
     /// grows in proportion to them.
     pub(crate) crowded_half: u32,
     /// Up to how much longer or shorter work takes by chance, in hundredths.
@@ -98,7 +98,7 @@ impl Cpu {
 
 /// A CPU that worked within this time is thought to go on working.
 const CROWD_LOOKS_BACK: Nanos = Nanos::from_micros(20);
-/// Working CPUs are counted once in so many times, as counting takes its time.
+/// Working CPUs are counted once in this many times, as counting takes its time.
 const CROWD_COUNT_EVERY: u32 = 64;
 
 /// CPUs that work beside another: they share its last level of cache, its memory and

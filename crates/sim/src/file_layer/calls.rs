@@ -86,7 +86,7 @@ pub(crate) enum Call {
         route: Route,
         sync: Option<Durability>,
     },
-    /// `mmap` of so many bytes from the beginning, and `madvise`.
+    /// `mmap` of this many bytes from the beginning, and `madvise`.
     Map {
         file: FileId,
         bytes: u64,
@@ -758,7 +758,7 @@ async fn call_on_file(
     }
 }
 
-/// Reads so many bytes of a file of the mounted file system from a byte on.
+/// Reads this many bytes of a file of the mounted file system from a byte on.
 async fn read_file(
     tree: &FileTree,
     file: &blklab_fs::OpenFile,
@@ -771,7 +771,7 @@ async fn read_file(
     }
 }
 
-/// Writes so many bytes to a file of the mounted file system from a byte on, or to its end
+/// Writes this many bytes to a file of the mounted file system from a byte on, or to its end
 /// with `O_APPEND`.
 async fn write_file(
     vfs: &Vfs<Kernel>,
@@ -891,7 +891,7 @@ async fn list_all(vfs: &Vfs<Kernel>, tree: &FileTree, root: Vec<u8>) -> Result<u
     Ok(names)
 }
 
-/// Pages that so many bytes lie in.
+/// Pages that this many bytes lie in.
 pub(crate) fn pages_of(at: u64, bytes: u64) -> u64 {
     (at + bytes).div_ceil(PAGE_BYTES) - at / PAGE_BYTES
 }

@@ -45,7 +45,7 @@ pub(crate) use tree::{Contents, NewFile};
 /// a process's own I/Os.
 pub(crate) const FIRST_SLOT: u32 = 1 << 31;
 
-/// Samples of dirty and cached memory that are kept at most. When there are so many,
+/// Samples of dirty and cached memory that are kept at most. When there are this many,
 /// every other one is dropped and the interval doubles.
 const SAMPLES_MAX: usize = 512;
 
@@ -443,7 +443,7 @@ impl FileLayer {
         self.add_task(Box::pin(future), calls, pid, 0)
     }
 
-    /// The flusher threads of so many drives, which write their dirty pages back, and then
+    /// The flusher threads of this many drives, which write their dirty pages back, and then
     /// those of control groups' parts, drive by drive for each group.
     pub(crate) fn add_flushers(&mut self, pid: usize, disks: usize) -> Vec<TaskId> {
         let drives = (0..disks).map(|disk| (disk, DeviceId(disk as u32)));

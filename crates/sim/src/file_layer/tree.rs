@@ -32,9 +32,9 @@ pub(crate) struct NewFile {
 pub(crate) enum Contents {
     /// Only the directories above it.
     Nothing,
-    /// A file of so many bytes, all of them a hole if the file system has holes.
+    /// A file of this many bytes, all of them a hole if the file system has holes.
     Hole(u64),
-    /// A file of so many bytes, with blocks for all of them.
+    /// A file of this many bytes, with blocks for all of them.
     Written(u64),
 }
 

@@ -23,7 +23,7 @@ pub(in crate::process) struct IoWorkers {
 }
 
 impl IoWorkers {
-    /// Workers for rings of so many entries, on a machine of so many CPUs
+    /// Workers for rings of this many entries, on a machine of this many CPUs
     /// (`io_wq_create`).
     pub(in crate::process) fn new(files: usize, (entries, cpus): (usize, usize)) -> IoWorkers {
         IoWorkers {

@@ -169,7 +169,7 @@ calls! {
     /// Says how the end of a request of POSIX AIO is told from then on: not at all, by a
     /// signal, or each time by a new thread of the process that makes a program's calls.
     "sigevent" => Sigevent { request: Handle, how: Notification }
-    /// Waits for so many signals of such requests and takes them. They come no other way:
+    /// Waits for this many signals of such requests and takes them. They come no other way:
     /// the program has them blocked, as `sigwaitinfo` wants it.
     "sigwait" => Sigwait { signals: Count }
     /// Waits until one of these requests is done.

@@ -111,7 +111,7 @@ pub struct VerifyOptions {
     pub writes_alone: bool,
     /// `verify_only`: nothing is written; what an earlier job wrote is read.
     pub only: bool,
-    /// `verify_interval`: a header is repeated every so many bytes.
+    /// `verify_interval`: a header is repeated after this number of bytes.
     pub interval_bytes: u64,
     /// `verify_offset`: where in a block the header lies.
     pub offset_bytes: u64,

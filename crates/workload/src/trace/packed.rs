@@ -185,7 +185,7 @@ mod tests {
         assert!(error.contains("checksum"), "{error}");
     }
 
-    /// A frame that says that its window is of `1 << window_log` bytes, of so many blocks of
+    /// A frame that says that its window is of `1 << window_log` bytes, of this many blocks of
     /// 128 KiB of one byte.
     fn frame_of_repeats(window_log: u8, blocks: usize) -> Vec<u8> {
         let header = [ZSTD_MAGIC, &[0, (window_log - 10) << 3]].concat();

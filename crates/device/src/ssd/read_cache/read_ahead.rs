@@ -94,7 +94,7 @@ impl ReadAhead {
     }
 
     /// Updates the readers for a host read of `bytes`, the last of which is in the slot
-    /// before `end`, of so many commands in the drive. Returns the range of slots to
+    /// before `end`, of this many commands in the drive. Returns the range of slots to
     /// prefetch now.
     fn follow(&mut self, bytes: Range<u64>, end: u32, commands: usize) -> Option<(u32, u32)> {
         self.reads += 1;

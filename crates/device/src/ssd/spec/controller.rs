@@ -52,9 +52,9 @@ keys! {
         /// Additional interval after a write, for its allocation by one core.
         pub write_interval_ns: u64 as "write_interval_us" =
             number(0.0..=MAX_US).or(0.0).map(nanos);
-        /// Up to four pairs of a number of writes and of microseconds: after each so many
-        /// writes the firmware fetches no command for so long, for work of its own such as
-        /// the records of its map.
+        /// Up to four pairs of a number of writes and of microseconds: whenever this number of
+        /// writes was fetched, the firmware fetches no command for this time, in which it does
+        /// work of its own such as the records of its map.
         pub write_pauses: WritePauses = write_pauses();
         /// Additional interval for each further flash page of a read, which the firmware
         /// splits.
@@ -79,7 +79,7 @@ keys! {
     }
 }
 
-/// A time for which the firmware fetches no command, after each so many writes.
+/// A time for which the firmware fetches no command, after each run of this many writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WritePause {
     /// How many writes.

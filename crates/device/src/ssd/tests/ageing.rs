@@ -56,7 +56,7 @@ fn windows(changes: &[(&str, &str)], seed: u64) -> [[u64; 2]; 3] {
     })
 }
 
-/// Write amplification over so many seeds: of the first tenth of a drive write,
+/// Write amplification over this many seeds: of the first tenth of a drive write,
 /// of all of it, and of one and a half.
 fn amplification(changes: &[(&str, &str)], seeds: u64) -> [f64; 3] {
     let mut sums = [[0; 2]; 3];

@@ -13,7 +13,7 @@ use crate::ssd::tests::{overwrite_drawn, small};
 
 const BLOCKS: f64 = 448.0;
 
-/// Writes and where they go: a part of the data gets so many of them.
+/// Writes and where they go: a part of the data gets this many of them.
 #[derive(Clone, Copy, Debug)]
 struct Hot {
     data: f64,
@@ -59,7 +59,7 @@ fn measured(policy: &str, live_blocks: u32, hot: Hot) -> (f64, f64) {
     (amplified, (BLOCKS - 5.0) / f64::from(live_blocks))
 }
 
-/// The amplification with so many full blocks for each block of data.
+/// The amplification with this many full blocks for each block of data.
 fn of_fifo(full: f64, hot: Hot) -> f64 {
     let parts = [(hot.data, hot.writes), (1.0 - hot.data, 1.0 - hot.writes)];
     // Writes to each slot of data in a round through all blocks.

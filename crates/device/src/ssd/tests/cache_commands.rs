@@ -10,7 +10,7 @@ use crate::ssd::tests::{one_die_ends, small};
 mod reads {
     use super::*;
 
-    /// Times at which so many reads of one die, submitted at once, end.
+    /// Times at which this many reads of one die, submitted at once, end.
     fn ends(cache_read: bool, rate_mt_s: u64, reads: u64) -> Vec<u64> {
         let key = format!("multi_plane = \"none\"\ncache_read = {cache_read}");
         let rate = format!("rate_mt_s = {rate_mt_s}");
@@ -71,7 +71,7 @@ mod reads {
 mod programs {
     use super::*;
 
-    /// Times at which so many writes of one die, submitted at once to a drive
+    /// Times at which this many writes of one die, submitted at once to a drive
     /// without a write cache, end.
     fn ends(cache_program: bool, rate_mt_s: u64, writes: u64) -> Vec<u64> {
         let key = format!("multi_plane = \"none\"\ncache_program = {cache_program}");

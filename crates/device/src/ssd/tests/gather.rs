@@ -18,7 +18,7 @@ fn drive(changes: &[(&str, &str)]) -> Ssd {
     Ssd::new(small(&all), 1)
 }
 
-/// When a command on so many pages ends.
+/// When a command on this many pages ends.
 fn end_of(drive: &mut Ssd, op: Op, pages: u32) -> u64 {
     drive.submit(Nanos(0), command(0, op, 0, pages));
     let mut done: Vec<Completion> = Vec::new();

@@ -14,7 +14,7 @@ fn drive(nvme: &str) -> Ssd {
     Ssd::new(small(&[("[controller]", &table), queues]), 1)
 }
 
-/// Puts so many commands into each queue at once; the queues in the order in
+/// Puts this many commands into each queue at once; the queues in the order in
 /// which their commands ended, and the times.
 fn ends(drive: &mut Ssd, counts: &[u32]) -> Vec<(usize, u64)> {
     for (queue, count) in counts.iter().enumerate() {

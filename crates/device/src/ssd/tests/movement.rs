@@ -87,7 +87,7 @@ fn static_wear_levelling_bounds_the_spread_of_erase_counts() {
     assert!(none.wear.max_erases > dynamic.wear.max_erases);
 }
 
-/// Overwrites extents of so many slots at random, one after the other.
+/// Overwrites extents of this many slots at random, one after the other.
 fn overwrite_extents(slots: u32) -> DeviceStats {
     let mut drive = Ssd::new(small(&[]), 1);
     let extents = drive.controller.media.spec.logical_slots() as u32 / slots;

@@ -10,7 +10,7 @@ use crate::ssd::tests::{overwrite_drawn, small};
 use crate::{Command, Device};
 use blklab_blk::{Nanos, Op, Sector};
 
-/// A drive after so many random overwrites, at rest and checked.
+/// A drive after this many random overwrites, at rest and checked.
 fn overwritten(changes: &[(&str, &str)], draw: impl FnMut(&mut Rng) -> u32) -> (Ssd, DeviceStats) {
     let mut all = vec![("multi_plane = \"any\"", "multi_plane = \"same_page\"")];
     all.extend_from_slice(changes);

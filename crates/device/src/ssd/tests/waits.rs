@@ -19,7 +19,7 @@ fn drive(changes: &[(&str, &str)]) -> Ssd {
     Ssd::new(small(&all), 1)
 }
 
-/// Carries out commands on so many pages each, all submitted at once.
+/// Carries out commands on this many pages each, all submitted at once.
 fn run(drive: &mut Ssd, op: Op, fua: bool, commands: &[(u64, u32)]) -> DeviceStats {
     for (tag, (page, pages)) in commands.iter().enumerate() {
         let command = Command {
@@ -45,7 +45,7 @@ fn counts(waits: &WaitCounts) -> (u64, u64, [u64; 5]) {
     (waits.requests(), waits.waited(), each)
 }
 
-/// A write that is programmed for 500 us, and reads of so many pages that come
+/// A write that is programmed for 500 us, and reads of this many pages that come
 /// at `now`; the reads' latencies.
 fn reads_beside_a_program(changes: &[(&str, &str)], now: Nanos, pages: &[u64]) -> Vec<u64> {
     let suspends = ("erase_us = 500", "erase_us = 500\nprogram_suspend_us = 30");

@@ -1,7 +1,7 @@
 //! How processes come to other CPUs than the one that they woke on: one that has nothing to do
 //! takes one over (`newidle_balance`), and now and then one with less to do than others
 //! (`load_balance`). All CPUs are one scheduling domain. Left out is that an idle CPU is woken to
-//! take over from a busy one whose tick finds somebody waiting (`nohz_balancer_kick`).
+//! take over from a busy one whose tick finds a process waiting (`nohz_balancer_kick`).
 
 use std::cmp::Reverse;
 
@@ -9,14 +9,14 @@ use blklab_blk::Nanos;
 
 use super::{FairClass, TICK_NS};
 
-/// A busy CPU balances so many times as seldom (`busy_factor`).
+/// A busy CPU balances less often by this factor (`busy_factor`).
 const BUSY_FACTOR: u64 = 16;
-/// Who ran less than this ago has his data in the caches, and stays
+/// A process that ran less than this ago has its data in the caches, and stays
 /// (`sysctl_sched_migration_cost`).
 const MIGRATION_COST: Nanos = Nanos::from_micros(500);
-/// After more failures than this he goes too (`cache_nice_tries`).
+/// After more failures than this such a process is moved, too (`cache_nice_tries`).
 const CACHE_NICE_TRIES: u32 = 1;
-/// Between CPUs that all have somebody waiting, loads count as different from here on, in
+/// Between CPUs on which processes wait, loads count as different from here on, in
 /// hundredths (`imbalance_pct`).
 const IMBALANCE_PERCENT: u64 = 117;
 
@@ -29,7 +29,7 @@ pub(super) struct Balancing {
     /// The present one (`balance_interval`).
     interval_ms: u64,
     due_ns: u64,
-    /// How often in a row nobody could be moved (`nr_balance_failed`).
+    /// How often in a row no process could be moved (`nr_balance_failed`).
     failed: u32,
 }
 
@@ -71,7 +71,7 @@ impl Balancing {
 }
 
 impl FairClass {
-    /// A tick finds somebody on this CPU, which takes over from a busier one if it is time.
+    /// A tick of a busy CPU, which takes over a process from a busier one if it is time.
     pub(super) fn balance(&mut self, cpu: usize, now: Nanos) {
         if now.0 < self.queues[cpu].balancing.due_ns {
             return;
@@ -135,7 +135,7 @@ impl FairClass {
         moved
     }
 
-    /// A CPU has nobody to run: it takes over one that waits for the CPU for which most wait.
+    /// An idle CPU takes over a process that waits for the CPU for which most wait.
     /// Returns whether it found one.
     pub(super) fn pull(&mut self, cpu: usize, now: Nanos) -> bool {
         let may_come = |pid: usize| self.tasks[pid].affinity.allows(cpu);

@@ -69,9 +69,9 @@ impl FairClass {
         self.tasks[pid].deadline_ns = self.tasks[pid].vruntime_ns + due_ns;
     }
 
-    /// One that sleeps and is still on its queue leaves the list of those
-    /// (`requeue_delayed_entity`). Returns whether it stays where it is, as it owes time; who
-    /// has paid all of it is owed nothing.
+    /// A process that sleeps and is still on its queue leaves the list of such processes
+    /// (`requeue_delayed_entity`). Returns whether it keeps its place, as it still owes time; one
+    /// that has paid all of its debt is owed nothing.
     fn is_still_in_debt(&mut self, cpu: usize, pid: usize) -> bool {
         let is_owed = self.load(cpu).owes(self.tasks[pid].vruntime_ns);
         self.tasks[pid].is_delayed = false;
@@ -96,7 +96,7 @@ impl FairClass {
         };
     }
 
-    /// A process leaves its queue. Who sleeps while he owes time stays until he has paid, if
+    /// A process leaves its queue. One that sleeps while it owes time stays until it has paid, if
     /// there are others (`DELAY_DEQUEUE`).
     pub(super) fn leave_by_eevdf(&mut self, cpu: usize, pid: usize) {
         let load = self.load(cpu);
@@ -144,7 +144,7 @@ impl FairClass {
         self.pick_by_eevdf(cpu) == Some(pid)
     }
 
-    /// Who runs after the current process where that has to stop.
+    /// Returns the process that runs after the current one where that has to stop.
     pub(super) fn next_by_eevdf(&mut self, cpu: usize, pid: usize) -> Option<usize> {
         if !std::mem::take(&mut self.queues[cpu].needs_resched) {
             return None;
@@ -152,7 +152,8 @@ impl FairClass {
         self.pick_awake_by_eevdf(cpu).filter(|&next| next != pid)
     }
 
-    /// Who has his turn, if anybody is awake. Sleepers who have theirs leave the queue.
+    /// Returns the process whose turn it is, if any is awake. Sleeping processes whose turn comes
+    /// first leave the queue.
     pub(super) fn pick_awake_by_eevdf(&mut self, cpu: usize) -> Option<usize> {
         loop {
             let pid = self.pick_by_eevdf(cpu)?;
@@ -163,7 +164,7 @@ impl FairClass {
         }
     }
 
-    /// A sleeper has paid what he owed, and is owed nothing (`DELAY_ZERO`).
+    /// A sleeping process has paid what it owed, and is owed nothing (`DELAY_ZERO`).
     fn end_delay(&mut self, cpu: usize, pid: usize) {
         let load = self.load(cpu);
         self.update_lag(pid, load);
@@ -187,7 +188,7 @@ impl FairClass {
             return current;
         }
         let waiting = queue.runnable.iter().chain(&queue.delayed).copied();
-        // Of those that are due at one time, who came first.
+        // Of those with the same deadline the one that came first.
         let eligible = waiting.filter(is_eligible).chain(current);
         eligible.min_by_key(|&pid| self.tasks[pid].deadline_ns)
     }
@@ -232,7 +233,7 @@ mod tests {
         assert_eq!(fair.check_preempt(0, 0, MS(4)), Some(1));
     }
 
-    /// What one is owed when he falls asleep he still has when he wakes, and then he goes first.
+    /// A process that is owed time when it falls asleep is still owed it on waking, and runs first.
     #[test]
     fn who_is_owed_time_preempts() {
         let mut fair = fair(2);
@@ -270,7 +271,8 @@ mod tests {
         );
     }
 
-    /// Who sleeps in debt stays on his queue, and is gone when the others have run as much.
+    /// A process that sleeps in debt stays on its queue, and is gone when the others have run as
+    /// much.
     #[test]
     fn debts_are_paid_by_sleeping() {
         let mut fair = fair(3);
@@ -330,8 +332,8 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// However processes wake and sleep, each is on one queue at most, somebody runs where
-        /// anybody waits, and those that never sleep get equal shares.
+        /// However processes wake and sleep, each is on one queue at most, no CPU is idle where
+        /// one waits, and those that never sleep get equal shares.
         #[test]
         fn queues_stay_whole(
             steps in proptest::collection::vec((0..6usize, 1..900u64), 1..400),

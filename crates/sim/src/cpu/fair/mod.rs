@@ -1,9 +1,9 @@
 //! Which of a CPU's processes runs: Linux' fair class (`kernel/sched/fair.c`).
 //!
 //! A process that never sleeps keeps its CPU for milliseconds, and whoever shares the CPU
-//! with it finds its completions that much later. How long, and who may run before it when
-//! he wakes, is what CFS (before Linux 6.6) and EEVDF (since) decide differently; each has
-//! a file. Which CPU a process is on is decided alike by both ([`balance`]).
+//! with it finds its completions that much later. How long it keeps the CPU, and which process
+//! may preempt it on waking, is what CFS (before Linux 6.6) and EEVDF (since) decide
+//! differently; each has a file. Which CPU a process is on is decided alike by both ([`balance`]).
 //!
 //! Left out are groups of processes with a share of their own, which cgroups and sessions
 //! (`sched_autogroup_enabled`) make; the load of the past (PELT), by which the kernel chooses
@@ -21,7 +21,7 @@ use strum::{Display, EnumMessage, VariantArray};
 
 use balance::Balancing;
 
-/// `CONFIG_HZ=250`: who has used up his slice is found at a tick.
+/// `CONFIG_HZ=250`: a tick finds that a process has used up its slice.
 const TICK_NS: u64 = 4_000_000;
 
 /// Who of a CPU's processes runs, and for how long.
@@ -147,7 +147,7 @@ pub(crate) struct FairClass {
 const PHASE_STREAM: u64 = 0xbb67_ae85_84ca_a73b;
 
 impl FairClass {
-    /// Empty run queues of so many CPUs. A run begins somewhere between two ticks, and each
+    /// Empty run queues of this many CPUs. A run begins somewhere between two ticks, and each
     /// CPU balanced last at another time.
     pub(crate) fn new(cpus: u32, scheduler: CpuScheduler, seed: u64) -> FairClass {
         let mut phases = SplitMix64::seed_from_u64(seed ^ PHASE_STREAM);
@@ -211,8 +211,8 @@ impl FairClass {
     }
 
     /// The CPU on which to wake a process: its last one if that is idle, else an idle
-    /// one (`select_idle_sibling`), else its last one again. Who is still on its queue wakes
-    /// there (`ttwu_runnable`).
+    /// one (`select_idle_sibling`), else its last one again. A process that is still on
+    /// its queue wakes there (`ttwu_runnable`).
     #[inline]
     pub(crate) fn select_cpu(&self, pid: usize, last: usize) -> usize {
         let task = &self.tasks[pid];
@@ -313,7 +313,7 @@ impl FairClass {
         }
     }
 
-    /// One that waited for a CPU which runs nobody has it.
+    /// A process that waited begins to run on an idle CPU.
     fn start(&mut self, cpu: usize, pid: usize) {
         self.queues[cpu].runnable.retain(|&other| other != pid);
         self.set_current(cpu, pid);
@@ -327,8 +327,8 @@ impl FairClass {
         queue.needs_resched = false;
     }
 
-    /// Gives a CPU that runs nobody to the one who has his turn: of those that wait for it, or
-    /// else one that waits for another.
+    /// Gives an idle CPU to the next of the processes that wait for it, or else to one that waits
+    /// for another CPU.
     fn pick_next(&mut self, cpu: usize, now: Nanos) -> Option<usize> {
         let next = self.pick(cpu).or_else(|| {
             let pulled = self.any_migrates && self.pull(cpu, now);
@@ -341,7 +341,7 @@ impl FairClass {
         Some(next)
     }
 
-    /// Who of those that wait for the CPU has his turn.
+    /// Returns the next of the processes that wait for the CPU.
     fn pick(&mut self, cpu: usize) -> Option<usize> {
         match self.scheduler {
             CpuScheduler::Cfs => self.pick_by_cfs(cpu),
@@ -384,8 +384,8 @@ mod tests {
         fair
     }
 
-    /// Processes that never sleep run from `from` to `to`, both in ms, on all CPUs. Returns who
-    /// had which CPU at each change, with the time in us.
+    /// Processes that never sleep run from `from` to `to`, both in ms, on all CPUs. Returns
+    /// which process had which CPU at each change, with the time in us.
     pub(super) fn spin(fair: &mut FairClass, (from, to): (u64, u64)) -> Vec<(u64, usize, usize)> {
         let mut turns = Vec::new();
         for us in (from * 1000 + 10..=to * 1000).step_by(10) {

@@ -7,7 +7,7 @@ use blklab_workload::fio::JobSpec;
 
 use super::{JobProcess, PauseReason, Phase};
 
-/// A window of success at the same depth so many times in a row raises the limit above it.
+/// A window of success at the same depth this many times in a row raises the limit above it.
 const STABLE_WINDOWS: u32 = 3;
 
 /// The search for the depth.

@@ -46,7 +46,7 @@ impl JobProcess {
         enough
     }
 
-    /// Waits for so many completions: asleep, or looking for them over and over.
+    /// Waits for this many completions: asleep, or looking for them over and over.
     #[inline]
     fn await_completions(&mut self, now: Nanos, min: u32, system: &mut System) {
         let spins = self.polls_for_ends || self.ring.is_some();

@@ -811,7 +811,7 @@ impl ProgramProcess {
         }
     }
 
-    /// Takes this many signals. If there are not so many, the next one wakes it, and it
+    /// Takes this many signals. If there are fewer, the next one wakes it, and it
     /// fails if none can come any more.
     pub(super) fn has_taken_signals(
         &mut self,

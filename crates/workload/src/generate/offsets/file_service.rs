@@ -36,7 +36,7 @@ pub(crate) enum Choice {
     Open(usize),
     /// A file that is to be opened.
     Closed(usize),
-    /// A file that cannot be opened while so many others are open.
+    /// A file that cannot be opened while this many others are open.
     Busy,
 }
 

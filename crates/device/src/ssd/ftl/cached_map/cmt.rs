@@ -230,7 +230,7 @@ mod tests {
         assert!((0..1002).all(|slot| cmt.touch(slot)));
     }
 
-    /// Hits among each of `intervals` times so many look-ups of lines that `draw`
+    /// Hits among each of `intervals` times this many look-ups of lines that `draw`
     /// gives, of a full cache and of one that has all its lines in a list.
     fn hits_of_both(
         (held, all): (u32, u32),

@@ -15,7 +15,7 @@
 //!   units open; for a new one the one used longest ago is merged.
 //! - Pages of a block are programmed in order, so a data block takes a page
 //!   directly only where the pages before it end; it is a sequential log then.
-//! - A random log may be held to pages of so many logical blocks: K-associative
+//! - A random log may be held to pages of this many logical blocks: K-associative
 //!   sector translation (Cho, Shin and Eom, "KAST: K-associative sector
 //!   translation for NAND flash memory in real-time systems", DATE 2009), which
 //!   bounds how long a write can wait for the merges of one log. With one logical

@@ -166,7 +166,7 @@ fn planes_are_merged_at_once() {
     );
 }
 
-/// Logs with the pages of so many blocks.
+/// Logs with the pages of this many blocks.
 fn associative(random: u32, most: u32) -> Ssd {
     let limit = format!("[hybrid]\nassociativity = {most}");
     drive(1, random, &[("[hybrid]", &limit)])
