@@ -697,20 +697,20 @@ fn a_write_through_a_mapping_changes_the_inodes_times() {
 #[test]
 fn programs_that_wait_for_each_other_are_told_by_line() {
     let place = Place::new();
-    let told = run(&place, "[p]\nwait q\n[q]\nsleep 1ms\nwait p\n", &[]);
-    assert_eq!(told.status, 2, "{}", told.err);
+    let outcome = run(&place, "[p]\nwait q\n[q]\nsleep 1ms\nwait p\n", &[]);
+    assert_eq!(outcome.status, 2, "{}", outcome.err);
     let says = "t.calls:2: wait: q does not end; t.calls:5: wait: p does not end";
-    assert!(told.err.contains(says), "{}", told.err);
+    assert!(outcome.err.contains(says), "{}", outcome.err);
 }
 
 #[test]
 fn a_program_cannot_take_more_memory_than_the_machine_has() {
     let place = Place::new();
     let list = "[p]\nmalloc 512M\nthink 5ms\n[q]\nthink 1ms\nmalloc 1G\n";
-    let told = run(&place, list, &["--memory", "1G"]);
-    assert_eq!(told.status, 2, "{}", told.err);
+    let outcome = run(&place, list, &["--memory", "1G"]);
+    assert_eq!(outcome.status, 2, "{}", outcome.err);
     let line = "t.calls:6: malloc: of the machine's memory 5";
-    assert!(told.err.contains(line), "{}", told.err);
+    assert!(outcome.err.contains(line), "{}", outcome.err);
     run(&place, list, &["--memory", "2G"]).ok();
 }
 

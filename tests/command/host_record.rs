@@ -155,8 +155,8 @@ fn blktraces_own_tools_read_a_recording() {
     // Columns are as wide as the names of the files, in which alone the two differ.
     let table = |out: &str| {
         let words = out.lines().skip(1).flat_map(str::split_whitespace);
-        let is_told = |word: &&str| !word.starts_with("--") && !word.contains("load.blktrace");
-        let words: Vec<&str> = words.filter(is_told).collect();
+        let is_program = |word: &&str| !word.starts_with("--") && !word.contains("load.blktrace");
+        let words: Vec<&str> = words.filter(is_program).collect();
         words.join(" ").replace("printed.txt ", "")
     };
     assert_eq!(table(&printed), table(&replayed));

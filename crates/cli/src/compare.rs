@@ -57,7 +57,7 @@ pub(crate) fn ask(args: &mut CompareArgs) -> Result<Option<Question>, Failure> {
         (args.work.models.drive, args.work.models.machine) = (drive, machine);
     }
     if let Some(question) = &question {
-        args.sweep.judge_by(question);
+        args.sweep.take_goals_of(question);
     }
     inputs.extend(args.work.inputs());
     inputs.extend(args.host.device.clone());
@@ -182,7 +182,7 @@ fn simulated(
     let comparison = &mut compared.comparison;
     let parts = same_work(&settings, &compared.settings);
     comparison
-        .judge_by_work(&compared.settings, &parts, &sweep.goals())
+        .evaluate_by_work(&compared.settings, &parts, &sweep.goals())
         .map_err(Failure::mistake)?;
     comparison.interrupted = interrupted;
     comparison.notes.extend(note_on_kind(&settings, &work)?);

@@ -32,7 +32,7 @@ impl Compared {
         comparison.origin = origin;
         let goals = sweep.goals();
         if !goals.is_empty() {
-            let judgement = goals.judge(&comparison).map_err(Failure::mistake)?;
+            let judgement = goals.evaluate(&comparison).map_err(Failure::mistake)?;
             comparison.judgement = Some(judgement);
         }
         Ok(Compared {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use blklab_host::{Disk, Form, System, record as record_drive, tracefs as host_tracefs};
 use blklab_report::tools::{Source, Tool};
-use blklab_workload::calls::{Call, RecordedOptions, Step, read_strace};
+use blklab_workload::calls::{Call, ProgramStep, RecordedOptions, read_strace};
 use blklab_workload::trace::tracefs::{self, lost_events};
 use blklab_workload::trace::{self, read_text};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -68,12 +68,12 @@ pub(crate) fn calls(args: &CallsArgs) -> Result<(), Failure> {
         think: !args.no_think,
     };
     let recorded = read_strace(&args.recording, &options).map_err(Failure::mistake)?;
-    let is_of_files = |step: &Step| match step {
-        Step::Call(made) => !matches!(
+    let is_of_files = |step: &ProgramStep| match step {
+        ProgramStep::Call(made) => !matches!(
             made.call,
             Call::Start { .. } | Call::Wait { .. } | Call::Sleep { .. } | Call::Think { .. }
         ),
-        Step::Repeat { .. } => true,
+        ProgramStep::Repeat { .. } => true,
     };
     let mut steps = recorded.list.programs.iter().flat_map(|of| &of.steps);
     if !steps.any(is_of_files) {

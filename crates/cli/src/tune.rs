@@ -23,7 +23,7 @@ const REPEATS: usize = 8;
 pub(crate) fn tune(mut args: TuneArgs) -> Result<(), Failure> {
     let mut inputs = args.work.inputs();
     if let Some(question) = args.work.take_question()? {
-        args.sweep.judge_by(&question);
+        args.sweep.take_goals_of(&question);
     }
     inputs.extend(args.work.inputs());
     refuse(&args)?;

@@ -611,7 +611,7 @@ mod tests {
     }
 
     #[derive(Clone, Debug)]
-    enum Step {
+    enum ZoneStep {
         Write {
             zone: usize,
             at_wp: bool,
@@ -624,7 +624,7 @@ mod tests {
         PowerLoss,
     }
 
-    fn step() -> impl Strategy<Value = Step> {
+    fn step() -> impl Strategy<Value = ZoneStep> {
         const ACTIONS: &[ZoneAction] = &[
             ZoneAction::Reset,
             ZoneAction::Open,
@@ -634,10 +634,10 @@ mod tests {
         let zone = 0usize..6;
         prop_oneof![
             8 => (zone.clone(), any::<bool>(), 1u32..=4)
-                .prop_map(|(zone, at_wp, blocks)| Step::Write { zone, at_wp, blocks }),
+                .prop_map(|(zone, at_wp, blocks)| ZoneStep::Write { zone, at_wp, blocks }),
             6 => (zone, proptest::sample::select(ACTIONS))
-                .prop_map(|(zone, action)| Step::Act { zone, action }),
-            1 => Just(Step::PowerLoss),
+                .prop_map(|(zone, action)| ZoneStep::Act { zone, action }),
+            1 => Just(ZoneStep::PowerLoss),
         ]
     }
 
@@ -655,7 +655,7 @@ mod tests {
             for step in steps {
                 let before: Vec<u32> = zones.zones.iter().map(|z| z.written_sectors).collect();
                 let changed = match step {
-                    Step::Write { zone, at_wp, blocks } => {
+                    ZoneStep::Write { zone, at_wp, blocks } => {
                         let offset = if at_wp { before[zone] } else { 8 };
                         let sectors = blocks * 8;
                         let written = zones.write(zone, offset, sectors);
@@ -665,7 +665,7 @@ mod tests {
                         }
                         written.is_ok().then_some(zone)
                     }
-                    Step::Act { zone, action } => {
+                    ZoneStep::Act { zone, action } => {
                         let done = zones.act(zone, action);
                         let wp = zones.zones[zone].written_sectors;
                         match (action, done) {
@@ -680,7 +680,7 @@ mod tests {
                         }
                         done.is_ok().then_some(zone)
                     }
-                    Step::PowerLoss => {
+                    ZoneStep::PowerLoss => {
                         zones.close_all();
                         prop_assert_eq!(zones.open(), 0);
                         None

@@ -24,9 +24,9 @@ pub fn read<A: DeserializeOwned>(
     file: &str,
 ) -> Result<Vec<Recorded<A>>, String> {
     let file = program.data().join(file);
-    let told = |e: &dyn std::fmt::Display| format!("{}: {e}", file.display());
-    let text = std::fs::read_to_string(&file).map_err(|e| told(&e))?;
-    serde_json::from_str(&text).map_err(|e| told(&e))
+    let in_file = |e: &dyn std::fmt::Display| format!("{}: {e}", file.display());
+    let text = std::fs::read_to_string(&file).map_err(|e| in_file(&e))?;
+    serde_json::from_str(&text).map_err(|e| in_file(&e))
 }
 
 /// Simulates a comparison: `command` with `JOB` and `OPTIONS` replaced.

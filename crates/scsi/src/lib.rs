@@ -22,7 +22,7 @@ mod unit;
 pub use command::{CDB_BYTES, Extent};
 pub use mailbox::{Buffers, Mailbox, MailboxFault, Outcome, Request};
 pub use sense::{SENSE_BYTES, Sense};
-pub use task::{Fault, Operation, Source, Step, Task};
+pub use task::{Fault, MediumRequest, Operation, Source, Task};
 pub use unit::{Disk, LogicalUnit, Started};
 pub use vm_memory;
 

@@ -56,7 +56,7 @@ fn control(values: u8) -> [u8; 12] {
 
 /// The fields of MODE SENSE.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct ModeSenseFields {
     pub(crate) is_long: bool,
     pub(crate) no_descriptor: bool,
     pub(crate) long_lba: bool,
@@ -66,7 +66,11 @@ pub(crate) struct Asked {
 }
 
 /// Returns the answer to MODE SENSE.
-pub(crate) fn sense(disk: &Disk, write_cache: bool, asked: Asked) -> Result<Vec<u8>, Sense> {
+pub(crate) fn sense(
+    disk: &Disk,
+    write_cache: bool,
+    asked: ModeSenseFields,
+) -> Result<Vec<u8>, Sense> {
     let (values, page) = (asked.page >> 6, asked.page & 0x3f);
     if values == SAVED {
         return Err(Sense::NOT_SAVED);
@@ -232,7 +236,7 @@ mod tests {
         }
     }
 
-    const ASKED: Asked = Asked {
+    const ASKED: ModeSenseFields = ModeSenseFields {
         is_long: false,
         no_descriptor: true,
         long_lba: false,
@@ -248,17 +252,17 @@ mod tests {
         assert_eq!(on.len(), 24);
         let off = sense(&disk(), false, ASKED).expect("a page");
         assert_eq!(off[6], 0);
-        let changeable = Asked {
+        let changeable = ModeSenseFields {
             page: CHANGEABLE << 6 | CACHING,
             ..ASKED
         };
         assert_eq!(sense(&disk(), false, changeable).expect("a page")[6], 0x04);
-        let saved = Asked {
+        let saved = ModeSenseFields {
             page: SAVED << 6 | CACHING,
             ..ASKED
         };
         assert_eq!(sense(&disk(), true, saved), Err(Sense::NOT_SAVED));
-        let unknown = Asked {
+        let unknown = ModeSenseFields {
             page: 0x1a,
             ..ASKED
         };
@@ -267,7 +271,7 @@ mod tests {
 
     #[test]
     fn block_descriptors_are_short_or_long() {
-        let short = Asked {
+        let short = ModeSenseFields {
             no_descriptor: false,
             page: CONTROL,
             ..ASKED
@@ -276,7 +280,7 @@ mod tests {
         assert_eq!(data[..4], [23, 0, 0x90, 8]);
         assert_eq!(data[4..12], [0xff, 0xff, 0xff, 0xff, 0, 0, 0x10, 0]);
         assert_eq!(data[12..16], [0x0a, 0x0a, 0, 0x10]);
-        let long = Asked {
+        let long = ModeSenseFields {
             is_long: true,
             long_lba: true,
             page: ALL,

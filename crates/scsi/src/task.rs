@@ -41,7 +41,7 @@ pub enum Operation {
 
 /// One request to the medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct MediumRequest {
     /// The operation.
     pub operation: Operation,
     /// The offset on the medium in bytes.
@@ -55,7 +55,7 @@ pub struct Step {
     block_bytes: u32,
 }
 
-impl Step {
+impl MediumRequest {
     /// Fills `into` with the data to be written, from `at` bytes after the step's start on.
     /// Returns whether there was enough.
     pub fn fill<D: DataOut + ?Sized>(&self, data: &D, at: u32, into: &mut [u8]) -> bool {
@@ -227,7 +227,7 @@ impl Task {
 
     /// Returns the next step, to be carried out after the one before has succeeded; `None` at
     /// the end of the command.
-    pub fn next_step(&mut self) -> Option<Step> {
+    pub fn next_request(&mut self) -> Option<MediumRequest> {
         if self.work == Work::Flush {
             self.work = Work::Blocks(Operation::Check);
             return Some(self.step(Operation::Flush, NO_BLOCKS));
@@ -262,13 +262,13 @@ impl Task {
         Some(step)
     }
 
-    fn step(&self, operation: Operation, blocks: Extent) -> Step {
+    fn step(&self, operation: Operation, blocks: Extent) -> MediumRequest {
         let block_bytes = u64::from(self.block_bytes);
         let modifies = matches!(
             operation,
             Operation::Write(_) | Operation::Unmap | Operation::WriteZeroes { .. }
         );
-        Step {
+        MediumRequest {
             operation,
             offset: blocks.lba * block_bytes,
             length: (blocks.blocks * block_bytes) as u32,
@@ -279,7 +279,7 @@ impl Task {
     }
 
     /// Returns the sense data for a step that failed.
-    pub fn sense(&self, step: &Step, fault: Fault) -> Sense {
+    pub fn sense(&self, step: &MediumRequest, fault: Fault) -> Sense {
         let lba = step.offset / u64::from(self.block_bytes);
         match (fault, step.operation) {
             (Fault::NoSpace, _) => Sense::NO_SPACE,

@@ -3,7 +3,7 @@
 use crate::DataOut;
 use crate::command::{ByteCheck, Command, Extent, Opcodes, Supported, number};
 use crate::inquiry::{self, MAX_COMPARE_BLOCKS, MAX_RANGE_BYTES, MAX_UNMAP_RANGES};
-use crate::mode::{self, Asked};
+use crate::mode::{self, ModeSenseFields};
 use crate::report;
 use crate::sense::Sense;
 use crate::task::{Source, Task};
@@ -149,7 +149,7 @@ impl LogicalUnit {
                 subpage,
                 allocation,
             } => {
-                let asked = Asked {
+                let asked = ModeSenseFields {
                     is_long,
                     no_descriptor,
                     long_lba,

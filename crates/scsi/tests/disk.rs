@@ -1,6 +1,8 @@
 //! Commands carried out on a medium in memory: what they answer, and what they leave there.
 
-use blklab_scsi::{DataOut, Disk, Fault, LogicalUnit, Operation, Sense, Source, Started, Step};
+use blklab_scsi::{
+    DataOut, Disk, Fault, LogicalUnit, MediumRequest, Operation, Sense, Source, Started,
+};
 use proptest::prelude::*;
 
 const BLOCK: usize = 512;
@@ -47,14 +49,19 @@ impl Bench {
             Started::Task(task) => task,
         };
         let mut read = Vec::new();
-        while let Some(step) = task.next_step() {
+        while let Some(step) = task.next_request() {
             let done = self.carry_out(&step, data, &mut read);
             done.map_err(|fault| task.sense(&step, fault))?;
         }
         Ok(read)
     }
 
-    fn carry_out(&mut self, step: &Step, data: &[u8], read: &mut Vec<u8>) -> Result<(), Fault> {
+    fn carry_out(
+        &mut self,
+        step: &MediumRequest,
+        data: &[u8],
+        read: &mut Vec<u8>,
+    ) -> Result<(), Fault> {
         let range = step.offset as usize..step.offset as usize + step.length as usize;
         let part = &mut self.medium[range];
         self.durable_writes += u32::from(step.is_durable);
@@ -247,7 +254,7 @@ fn write_same_repeats_a_block() {
     assert_eq!(bench.blocks(24, 1), Bench::new().blocks(24, 1));
     // Zeroes are no data, whether they may be unmapped or not.
     let step = |cdb: &[u8], data: &[u8]| match Bench::new().unit.start(cdb, data) {
-        Ok(Started::Task(mut task)) => task.next_step().map(|step| step.operation),
+        Ok(Started::Task(mut task)) => task.next_request().map(|step| step.operation),
         other => panic!("{other:?}"),
     };
     let zeroes = |may_unmap| Some(Operation::WriteZeroes { may_unmap });
@@ -414,7 +421,7 @@ fn failures_of_the_medium_are_told_with_their_place() {
     let mut bench = Bench::new();
     let mut failed = |cdb: &[u8], fault| match bench.unit.start(cdb, &fill(1, 0)[..]) {
         Ok(Started::Task(mut task)) => {
-            let step = task.next_step().expect("a step");
+            let step = task.next_request().expect("a step");
             task.sense(&step, fault).fixed()
         }
         other => panic!("{other:?}"),
@@ -472,7 +479,7 @@ proptest! {
                 continue;
             };
             let mut steps = 0;
-            while let Some(step) = task.next_step() {
+            while let Some(step) = task.next_request() {
                 prop_assert!(step.offset + u64::from(step.length) <= BLOCKS * BLOCK as u64);
                 steps += 1;
                 prop_assert!(steps <= 1000);

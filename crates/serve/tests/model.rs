@@ -108,7 +108,7 @@ impl Client {
 }
 
 #[derive(Clone, Debug)]
-struct Asked {
+struct ClientRequest {
     client: usize,
     command: Command,
     flags: u16,
@@ -117,7 +117,7 @@ struct Asked {
     seed: u8,
 }
 
-fn asked() -> impl Strategy<Value = Asked> {
+fn asked() -> impl Strategy<Value = ClientRequest> {
     let command = prop_oneof![
         4 => Just(Command::Read),
         4 => Just(Command::Write),
@@ -134,7 +134,7 @@ fn asked() -> impl Strategy<Value = Asked> {
     ];
     let length = prop_oneof![Just(4096u32), 0u32..9000, Just(200_000u32)];
     (0usize..3, command, 0u16..4, offset, length, any::<u8>()).prop_map(
-        |(client, command, flags, offset, length, seed)| Asked {
+        |(client, command, flags, offset, length, seed)| ClientRequest {
             client,
             command,
             flags: flags & command.allowed_flags().bits(),
@@ -151,14 +151,14 @@ fn data(seed: u8, length: u32) -> Vec<u8> {
         .collect()
 }
 
-fn overlaps(a: &Asked, b: &Asked) -> bool {
-    let end = |x: &Asked| x.offset + u64::from(x.length);
+fn overlaps(a: &ClientRequest, b: &ClientRequest) -> bool {
+    let end = |x: &ClientRequest| x.offset + u64::from(x.length);
     (a.command.modifies() || b.command.modifies()) && a.offset < end(b) && b.offset < end(a)
 }
 
 /// Requests that do not touch each other's bytes go out together.
-fn batches(asked: Vec<Asked>) -> Vec<Vec<Asked>> {
-    let mut batches: Vec<Vec<Asked>> = vec![Vec::new()];
+fn batches(asked: Vec<ClientRequest>) -> Vec<Vec<ClientRequest>> {
+    let mut batches: Vec<Vec<ClientRequest>> = vec![Vec::new()];
     for one in asked {
         let batch = batches.last_mut().expect("one at least");
         if batch.iter().any(|other| overlaps(&one, other)) {
@@ -170,14 +170,14 @@ fn batches(asked: Vec<Asked>) -> Vec<Vec<Asked>> {
     batches
 }
 
-fn check(path: &Path, asked: Vec<Asked>) {
+fn check(path: &Path, asked: Vec<ClientRequest>) {
     let mut clients: Vec<Client> = [true, false, true]
         .map(|structured| Client::connect(path, structured))
         .into();
     let mut model = vec![0u8; SIZE as usize];
     let mut trimmed = vec![false; SIZE as usize];
     for batch in batches(asked) {
-        let mut expected: Vec<HashMap<u64, Asked>> = vec![HashMap::new(); clients.len()];
+        let mut expected: Vec<HashMap<u64, ClientRequest>> = vec![HashMap::new(); clients.len()];
         for (cookie, one) in batch.into_iter().enumerate() {
             let cookie = cookie as u64;
             let mut request = Request::new(one.command, cookie, one.offset, one.length);
@@ -205,7 +205,7 @@ fn check(path: &Path, asked: Vec<Asked>) {
     }
 }
 
-fn judge(one: &Asked, (error, got): Answer, model: &mut [u8], trimmed: &mut [bool]) {
+fn judge(one: &ClientRequest, (error, got): Answer, model: &mut [u8], trimmed: &mut [bool]) {
     let end = one.offset + u64::from(one.length);
     if end > SIZE && one.command != Command::Flush {
         let expected = match one.command {
@@ -245,7 +245,7 @@ fn memory() -> (&'static str, OsString) {
 }
 
 /// Serves one export, checks it, and ends it.
-fn serve_and_check(export: ExportSpec, asked: Vec<Asked>) {
+fn serve_and_check(export: ExportSpec, asked: Vec<ClientRequest>) {
     let folder = tempfile::tempdir().expect("a folder");
     let socket = folder.path().join("s");
     let export = match export.backends.first() {
@@ -333,7 +333,7 @@ proptest! {
 #[test]
 fn a_paced_drive_is_an_array_of_bytes() {
     // The drive's blocks are 4 KiB: larger ones than it moves at once are cut.
-    let one = |command, offset, length, seed| Asked {
+    let one = |command, offset, length, seed| ClientRequest {
         client: 0,
         command,
         flags: 0,

@@ -8,7 +8,7 @@ use blklab_device::{CommandStatus, Completion, DataFault, DriveSpec};
 use blklab_driver::{Attachment, Driver, disk_stats, request_end};
 use blklab_elevator::SchedulerChoice;
 use blklab_stats::{
-    CgroupStats, CostTimes, DiskStats, DriveTimeline, Held, PowerLoss, RequestStep, StepKind,
+    CgroupStats, CostTimes, DiskStats, DriveTimeline, HeldIos, PowerLoss, RequestStep, StepKind,
 };
 use blklab_workload::fio::JobFile;
 
@@ -296,7 +296,7 @@ impl Disk {
         let names = std::iter::once("").chain(self.cgroups.iter().map(String::as_str));
         let stats = names.zip(0..).map(|(name, id)| {
             let stats = self.queue.cgroup_stats(CgroupId(id));
-            let held = |held: HeldBios| Held {
+            let held = |held: HeldBios| HeldIos {
                 ios: held.bios,
                 ns: held.ns,
             };

@@ -43,10 +43,10 @@ pub struct RangeError {
 struct Io {
     id: IoId,
     call: Call,
-    what: What,
+    kind: IoKind,
 }
 
-enum What {
+enum IoKind {
     Read,
     Write { payload: Payload, is_durable: bool },
     Flush { to: Position },
@@ -108,7 +108,7 @@ impl SimulatedStorage {
     /// If the range is not on the disk or not in whole blocks.
     pub fn read(&mut self, now: Nanos, offset: u64, length: u32) -> Result<IoId, RangeError> {
         let call = self.call(Op::Read, offset, u64::from(length))?;
-        Ok(self.begin(now, call, What::Read))
+        Ok(self.begin(now, call, IoKind::Read))
     }
 
     /// Starts a write; with `fua` it completes only when it is on stable storage.
@@ -150,7 +150,7 @@ impl SimulatedStorage {
     /// Starts a flush, which makes all writes completed before durable.
     pub fn flush(&mut self, now: Nanos) -> IoId {
         let to = self.contents.position();
-        self.begin(now, Call::new(Op::Flush, 0, 0, 0), What::Flush { to })
+        self.begin(now, Call::new(Op::Flush, 0, 0, 0), IoKind::Flush { to })
     }
 
     fn call(&self, op: Op, offset: u64, length: u64) -> Result<Call, RangeError> {
@@ -178,21 +178,21 @@ impl SimulatedStorage {
         self.begin(
             now,
             call,
-            What::Write {
+            IoKind::Write {
                 payload,
                 is_durable,
             },
         )
     }
 
-    fn begin(&mut self, now: Nanos, call: Call, what: What) -> IoId {
+    fn begin(&mut self, now: Nanos, call: Call, kind: IoKind) -> IoId {
         self.now = self.now.max(now);
         let id = IoId(self.begun);
         self.begun += 1;
         let entry = self.ios.vacant_entry();
         let handle = entry.key() as u64;
         let call = Call { handle, ..call };
-        entry.insert(Io { id, call, what });
+        entry.insert(Io { id, call, kind });
         self.disk.submit(self.now, call);
         id
     }
@@ -236,13 +236,13 @@ impl SimulatedStorage {
     /// Applies a successful I/O to the data; returns the data of a read.
     fn carry_out(&mut self, io: Io) -> Vec<u8> {
         let mut data = Vec::new();
-        match io.what {
-            What::Read => {
+        match io.kind {
+            IoKind::Read => {
                 for (part, fault) in self.parts(&io.call) {
                     self.contents.read(part, fault, &mut data);
                 }
             }
-            What::Write {
+            IoKind::Write {
                 payload,
                 is_durable,
             } => {
@@ -257,7 +257,7 @@ impl SimulatedStorage {
                     }
                 }
             }
-            What::Flush { to } => self.contents.flushed(to),
+            IoKind::Flush { to } => self.contents.flushed(to),
         }
         data
     }
@@ -279,9 +279,9 @@ impl SimulatedStorage {
             .map(|(_, io)| io)
             .collect();
         in_flight.sort_by_key(|io| io.id);
-        let writes = in_flight.into_iter().filter_map(|io| match io.what {
-            What::Write { payload, .. } => Some((io.call.sector.0, payload)),
-            What::Read | What::Flush { .. } => None,
+        let writes = in_flight.into_iter().filter_map(|io| match io.kind {
+            IoKind::Write { payload, .. } => Some((io.call.sector.0, payload)),
+            IoKind::Read | IoKind::Flush { .. } => None,
         });
         let block_sectors = u64::from(self.disk.logical_block_sectors());
         self.contents

@@ -10,14 +10,14 @@ use crate::results::DiskStats;
 
 /// I/Os that a throttling layer held back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Held {
+pub struct HeldIos {
     /// The number of I/Os.
     pub ios: u64,
     /// The time for which they were held back, summed, in nanoseconds.
     pub ns: u64,
 }
 
-impl Held {
+impl HeldIos {
     /// Returns the mean time for which an I/O was held back, in nanoseconds.
     pub fn mean_ns(&self) -> Option<u64> {
         self.ns.checked_div(self.ios)
@@ -43,13 +43,13 @@ pub struct CgroupStats {
     /// The group's path; empty for the root.
     pub name: String,
     /// Held back by `io.max`.
-    pub io_max: Held,
+    pub io_max: HeldIos,
     /// Held back by writeback throttling.
-    pub wbt: Held,
+    pub wbt: HeldIos,
     /// Held back by `io.latency`.
-    pub io_latency: Held,
+    pub io_latency: HeldIos,
     /// Held back by `io.cost`.
-    pub io_cost: Held,
+    pub io_cost: HeldIos,
     /// The cost model's times, if the model is on.
     pub cost: Option<CostTimes>,
     /// The most I/Os in flight that `io.latency` allows the group at the end; `None` for
@@ -59,7 +59,7 @@ pub struct CgroupStats {
 
 impl CgroupStats {
     /// Returns the I/Os that each layer held back, by the layer's name.
-    pub fn layers(&self) -> [(&'static str, Held); 4] {
+    pub fn layers(&self) -> [(&'static str, HeldIos); 4] {
         [
             ("io.max", self.io_max),
             ("wbt", self.wbt),
@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn layers_have_the_kernel_s_names_and_a_mean_if_they_held_anything_back() {
-        let held = |ios| Held { ios, ns: 120 };
+        let held = |ios| HeldIos { ios, ns: 120 };
         let group = CgroupStats {
             io_max: held(1),
             wbt: held(2),

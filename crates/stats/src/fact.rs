@@ -402,7 +402,7 @@ mod tests {
     /// The root has the cost model's times of all groups.
     #[test]
     fn facts_on_groups_are_sums_over_them() {
-        let held = |ios, ns| crate::Held { ios, ns };
+        let held = |ios, ns| crate::HeldIos { ios, ns };
         let root = crate::CgroupStats {
             cost: Some(crate::CostTimes {
                 usage_us: 70,

@@ -31,7 +31,7 @@ mod waits;
 
 pub use buckets::{BatchBuckets, DepthBuckets};
 pub use calls::CallTimes;
-pub use cgroup::{CgroupStats, CostRate, CostTimes, Held};
+pub use cgroup::{CgroupStats, CostRate, CostTimes, HeldIos};
 pub use cpu::{CpuSlice, CpuTimes};
 pub use device::{ChannelStats, DeviceStats, DieStats, FaultStats, FetchStats};
 #[cfg(feature = "std")]

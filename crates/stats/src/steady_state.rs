@@ -40,7 +40,7 @@ impl SteadyState {
         if self.figures.len() < seconds {
             return false;
         }
-        let judged = match self.by_slope {
+        let criterion = match self.by_slope {
             true => {
                 self.slope = self.line_slope();
                 self.slope
@@ -51,8 +51,8 @@ impl SteadyState {
             }
         };
         self.criterion = match self.in_percent {
-            true => 100.0 * judged / self.mean(),
-            false => judged,
+            true => 100.0 * criterion / self.mean(),
+            false => criterion,
         };
         self.attained = self.criterion.abs() < self.limit;
         self.attained

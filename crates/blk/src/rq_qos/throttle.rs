@@ -151,7 +151,7 @@ fn round_up(ticks: i64) -> i64 {
 
 /// A delayed bio, and whether its bytes have already been charged.
 #[derive(Clone, Copy, Debug)]
-struct Held {
+struct HeldBio {
     bio: Bio,
     paid: bool,
     since: Nanos,
@@ -161,12 +161,12 @@ struct Held {
 /// (`throtl_qnode`).
 #[derive(Debug, Default)]
 struct SourceQueues {
-    sources: VecDeque<(CgroupId, VecDeque<Held>)>,
+    sources: VecDeque<(CgroupId, VecDeque<HeldBio>)>,
     len: usize,
 }
 
 impl SourceQueues {
-    fn push(&mut self, from: CgroupId, held: Held) {
+    fn push(&mut self, from: CgroupId, held: HeldBio) {
         self.len += 1;
         match self.sources.iter_mut().find(|(source, _)| *source == from) {
             Some((_, bios)) => bios.push_back(held),
@@ -174,11 +174,11 @@ impl SourceQueues {
         }
     }
 
-    fn first(&self) -> Option<Held> {
+    fn first(&self) -> Option<HeldBio> {
         self.sources.front()?.1.front().copied()
     }
 
-    fn pop(&mut self) -> Option<Held> {
+    fn pop(&mut self) -> Option<HeldBio> {
         let (from, mut bios) = self.sources.pop_front()?;
         let held = bios.pop_front();
         if !bios.is_empty() {
@@ -323,7 +323,7 @@ impl Throttle {
     /// it later (`__blk_throtl_bio`).
     pub fn submit(&mut self, now: Nanos, bio: &Bio) -> bool {
         let direction = bio.op.is_write() as usize;
-        let held = Held {
+        let held = HeldBio {
             bio: *bio,
             paid: false,
             since: now,
@@ -356,7 +356,7 @@ impl Throttle {
         true
     }
 
-    fn charge(&mut self, group: CgroupId, direction: usize, held: &Held) {
+    fn charge(&mut self, group: CgroupId, direction: usize, held: &HeldBio) {
         let slice = &mut self.at(group).slices[direction];
         slice.bytes += if held.paid { 0 } else { bytes_of(&held.bio) };
         slice.ios += 1;
@@ -369,7 +369,7 @@ impl Throttle {
     }
 
     /// The number of ticks that a bio must wait in a group (`tg_may_dispatch`).
-    fn wait(&mut self, now: i64, group: CgroupId, direction: usize, held: &Held) -> i64 {
+    fn wait(&mut self, now: i64, group: CgroupId, direction: usize, held: &HeldBio) -> i64 {
         let group = self.at(group);
         let (bytes, ios) = (group.max.bytes[direction], group.max.ios[direction]);
         if bytes.is_none() && ios.is_none() {
@@ -395,7 +395,7 @@ impl Throttle {
     }
 
     /// Queues a bio in a group; `from` is the group itself or a child.
-    fn add(&mut self, group: CgroupId, from: CgroupId, direction: usize, held: Held) {
+    fn add(&mut self, group: CgroupId, from: CgroupId, direction: usize, held: HeldBio) {
         let this = self.at(group);
         this.was_empty |= this.queued[direction].len == 0;
         this.queued[direction].push(from, held);

@@ -242,7 +242,7 @@ fn a_write_that_must_not_wait_goes_to_a_worker() {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Step {
+enum ZoneStep {
     /// The next write of a zone, of this many units of four sectors.
     Write {
         zone: u64,
@@ -257,13 +257,13 @@ enum Step {
     Complete(usize),
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = ZoneStep> {
     prop_oneof![
-        6 => (1..ZONES, 1..5u32).prop_map(|(zone, units)| Step::Write { zone, units }),
-        2 => (0..ZONE * ZONES - 8).prop_map(|sector| Step::Read { sector }),
-        2 => Just(Step::Unplug),
-        3 => Just(Step::Process),
-        4 => any::<usize>().prop_map(Step::Complete),
+        6 => (1..ZONES, 1..5u32).prop_map(|(zone, units)| ZoneStep::Write { zone, units }),
+        2 => (0..ZONE * ZONES - 8).prop_map(|sector| ZoneStep::Read { sector }),
+        2 => Just(ZoneStep::Unplug),
+        3 => Just(ZoneStep::Process),
+        4 => any::<usize>().prop_map(ZoneStep::Complete),
     ]
 }
 
@@ -307,9 +307,9 @@ proptest! {
         };
         let (mut next, mut written) = ([0u64; ZONES as usize], [0u64; ZONES as usize]);
         let (mut seen, mut submitted, mut ended) = (0, 0u64, Vec::new());
-        for step in steps.into_iter().chain([Step::Unplug]) {
+        for step in steps.into_iter().chain([ZoneStep::Unplug]) {
             match step {
-                Step::Write { zone, units } if f.waiters.is_empty() => {
+                ZoneStep::Write { zone, units } if f.waiters.is_empty() => {
                     let at = &mut next[zone as usize];
                     let sectors = (4 * units).min(192 - *at as u32);
                     if sectors > 0 {
@@ -319,12 +319,12 @@ proptest! {
                         f.submit_plugged(0, Bio::new(Op::Write, sector, sectors));
                     }
                 }
-                Step::Read { sector } if f.waiters.is_empty() => {
+                ZoneStep::Read { sector } if f.waiters.is_empty() => {
                     submitted += 1;
                     f.submit_plugged(0, Bio::new(Op::Read, Sector(sector), 8));
                 }
-                Step::Unplug => f.unplug(),
-                Step::Complete(pick) if !f.driver.in_flight.is_empty() => {
+                ZoneStep::Unplug => f.unplug(),
+                ZoneStep::Complete(pick) if !f.driver.in_flight.is_empty() => {
                     let at = pick % f.driver.in_flight.len();
                     f.driver.in_flight.swap(0, at);
                     f.complete(IoStatus::Ok);

@@ -526,7 +526,7 @@ pub(crate) struct SweepArgs {
 
 impl SweepArgs {
     /// Judges by what a question is judged by, where nothing else is given.
-    pub(crate) fn judge_by(&mut self, question: &Question) {
+    pub(crate) fn take_goals_of(&mut self, question: &Question) {
         if self.goals.is_empty() && self.limits.is_empty() {
             self.goals.clone_from(&question.goals);
             self.limits.clone_from(&question.subject_to);

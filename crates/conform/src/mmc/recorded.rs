@@ -22,7 +22,7 @@ pub(super) struct Recorded {
 
 /// What is given to our side, in order.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Given {
+pub(super) enum RecordedInput {
     /// The block layer issues a request.
     Issue(RequestLine),
     /// A request that has run was looked at by now.
@@ -47,7 +47,7 @@ pub(super) struct RequestLine {
 /// Both, of a trace.
 pub(super) struct Steps {
     pub(super) compared: Vec<Recorded>,
-    pub(super) given: Vec<Given>,
+    pub(super) given: Vec<RecordedInput>,
     /// The card's voltages, as it first answered ACMD41 or CMD1.
     pub(super) ocr: u32,
 }
@@ -97,8 +97,8 @@ impl Steps {
                 });
             } else if fields.event == "mark" {
                 steps.given.extend(match fields.rest.split(' ').next() {
-                    Some("unbind") => Some(Given::Unbind),
-                    Some("bind") => Some(Given::Bind),
+                    Some("unbind") => Some(RecordedInput::Unbind),
+                    Some("bind") => Some(RecordedInput::Bind),
                     _ => None,
                 });
             } else if fields.event.starts_with("block_rq_") {
@@ -145,14 +145,14 @@ fn normal(fields: &Fields<'_>) -> Option<String> {
 }
 
 /// What a line of the block layer gives; `None` if it is malformed.
-fn given(line: &str) -> Option<Option<Given>> {
+fn given(line: &str) -> Option<Option<RecordedInput>> {
     let Ok(Line::Event(event)) = parse_line(line) else {
         return None;
     };
     let of_card = |major: u32| major == blklab_mmc::block::MAJOR;
     Some(match event.kind {
-        EventKind::RqIssue(rq) if of_card(rq.dev.major) => request(&rq).map(Given::Issue),
-        EventKind::RqComplete(end) if of_card(end.dev.major) => Some(Given::Complete {
+        EventKind::RqIssue(rq) if of_card(rq.dev.major) => request(&rq).map(RecordedInput::Issue),
+        EventKind::RqComplete(end) if of_card(end.dev.major) => Some(RecordedInput::Complete {
             area: area(end.dev),
             sector: end.sector.0,
         }),

@@ -13,11 +13,11 @@ use blklab_mmc::sdhci::{Controller, Sdhci};
 use blklab_mmc::{Caps2, HostDevice, HostDriverKind, Hosts, Wiring};
 
 use super::attributes;
-use super::recorded::{Description, Given, RequestLine, Steps};
+use super::recorded::{Description, RecordedInput, RequestLine, Steps};
 use crate::ConformError;
 
 /// What our side did.
-pub(super) struct Ours {
+pub(super) struct ReplayedRun {
     pub(super) steps: Vec<String>,
     pub(super) attributes: BTreeMap<String, String>,
     pub(super) uevents: Vec<String>,
@@ -31,7 +31,7 @@ pub(super) fn replay(
     described: &Path,
     description: &Description,
     steps: &Steps,
-) -> Result<Ours, ConformError> {
+) -> Result<ReplayedRun, ConformError> {
     let refused = |message: String| ConformError::Description {
         file: described.display().to_string(),
         message,
@@ -59,11 +59,11 @@ pub(super) fn replay(
         run.take(given);
     }
     run.collect();
-    let told = { run.model.uevents()[run.uevents_before..].iter() }.map(Uevent::to_string);
-    Ok(Ours {
+    let uevents = { run.model.uevents()[run.uevents_before..].iter() }.map(Uevent::to_string);
+    Ok(ReplayedRun {
         steps: run.steps,
         attributes: attributes.unwrap_or_default(),
-        uevents: told.collect(),
+        uevents: uevents.collect(),
     })
 }
 
@@ -210,9 +210,9 @@ impl Replay {
         self.steps.extend(events.iter().map(ToString::to_string));
     }
 
-    fn take(&mut self, given: &Given) {
+    fn take(&mut self, given: &RecordedInput) {
         let Some(host) = self.host() else {
-            if *given == Given::Bind {
+            if *given == RecordedInput::Bind {
                 self.model.attach(self.controller);
                 self.model.run_all_work();
                 self.collect();
@@ -220,10 +220,10 @@ impl Replay {
             return;
         };
         match given {
-            Given::Issue(line) => self.issue(&host, *line),
-            Given::Complete { area, sector } => self.complete(&host, *area, *sector),
-            Given::Unbind => self.model.release_driver(self.controller),
-            Given::Bind => {}
+            RecordedInput::Issue(line) => self.issue(&host, *line),
+            RecordedInput::Complete { area, sector } => self.complete(&host, *area, *sector),
+            RecordedInput::Unbind => self.model.release_driver(self.controller),
+            RecordedInput::Bind => {}
         }
         self.collect_from(&host);
     }

@@ -26,7 +26,7 @@ pub(super) fn compare_steps(
 ) {
     let theirs = |pair: &Pair| pair.kernel.map(|at| &kernel[at]);
     let event_of_ours = |pair: &Pair| pair.ours.map(|at| &ours[at]);
-    let told = |event: Option<&Event>| {
+    let described = |event: Option<&Event>| {
         event.map_or_else(|| "nothing".to_owned(), |event| format!("{event:?}"))
     };
     report.count_in_order(
@@ -40,8 +40,8 @@ pub(super) fn compare_steps(
             line: theirs(pair).map_or(line, |(_, recorded)| recorded.line),
             at_ns: theirs(pair).map_or(0, |(_, recorded)| recorded.at_ns),
             kind,
-            kernel: told(theirs(pair).map(|(event, _)| event)),
-            ours: told(event_of_ours(pair)),
+            kernel: described(theirs(pair).map(|(event, _)| event)),
+            ours: described(event_of_ours(pair)),
             state: vec![format!("in {place}")],
         },
     );

@@ -24,7 +24,7 @@ use crate::recording::beside;
 use crate::report::{Report, TraceReport};
 use crate::{ConformError, Difference, Mode};
 use recorded::{Reader, Recorded, place_new_blocks};
-use replay::{Outcome, RunInputs, Taken, replay};
+use replay::{FlusherStep, Outcome, RunInputs, replay};
 use throttle::{Jiffies, THROTTLE};
 
 /// Compares each recorded run.
@@ -175,7 +175,7 @@ fn inodes_in_use(text: &str) -> u64 {
 
 /// Counts a step: written pages one by one.
 fn count(report: &mut TraceReport, steps: &[Recorded], outcome: &Outcome) {
-    let tell = |taken: &Taken| format!("{:?} {:?}", taken.reason, taken.event);
+    let tell = |taken: &FlusherStep| format!("{:?} {:?}", taken.reason, taken.event);
     let (at, kind, kernel, ours, taken) = match outcome {
         Outcome::Both(at, taken) => (Some(*at), kind_of(&taken.event), None, None, Some(taken)),
         Outcome::OnlyKernel(at, taken) => {

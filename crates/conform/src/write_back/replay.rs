@@ -15,7 +15,7 @@ use crate::page_cache::{Call, Program, RunFile};
 
 /// A step of ours, and for which reason the flusher took it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Taken {
+pub(super) struct FlusherStep {
     pub(super) event: Event,
     pub(super) reason: Option<Reason>,
 }
@@ -23,11 +23,11 @@ pub(super) struct Taken {
 /// A recorded step beside ours.
 pub(super) enum Outcome {
     /// The kernel's, at this place among the steps, and ours.
-    Both(usize, Taken),
+    Both(usize, FlusherStep),
     /// Only the kernel took it, for this reason.
-    OnlyKernel(usize, Taken),
+    OnlyKernel(usize, FlusherStep),
     /// Only we took it.
-    OnlyOurs(Taken),
+    OnlyOurs(FlusherStep),
     /// The flusher began to run there; when it was due by us, and since when.
     Runs(usize, Option<(u64, u64)>),
 }
@@ -47,7 +47,7 @@ const WINDOW: usize = 64;
 /// Steps of one task that have no recorded one beside them yet.
 #[derive(Default)]
 struct Stream {
-    taken: Vec<Taken>,
+    taken: Vec<FlusherStep>,
     /// Up to here they are matched.
     matched: usize,
     reason: Option<Reason>,
@@ -194,7 +194,7 @@ impl Stream {
             self.reason = Some(reason);
         }
         let reason = self.reason;
-        self.taken.push(Taken { event, reason });
+        self.taken.push(FlusherStep { event, reason });
     }
 
     /// The place of a step among those not matched yet.
@@ -269,7 +269,13 @@ pub(super) fn replay(known: &RunInputs<'_>, steps: &[Recorded]) -> Vec<Outcome> 
                 }
                 let reason = kernels_reason.filter(|_| task == Task::Flusher);
                 run_until(machine, &mut tasks, task, &event);
-                tell(machine, task, at, Taken { event, reason }, &mut outcomes);
+                tell(
+                    machine,
+                    task,
+                    at,
+                    FlusherStep { event, reason },
+                    &mut outcomes,
+                );
             }
             RecordedStep::Looked { pages } => {
                 let mut dirtier = machine.dirtier.get();
@@ -391,7 +397,13 @@ fn run_until(
 }
 
 /// Puts a recorded step beside ours. Those of ours before it stand alone.
-fn tell(machine: &Machine<'_>, task: Task, at: usize, kernel: Taken, outcomes: &mut Vec<Outcome>) {
+fn tell(
+    machine: &Machine<'_>,
+    task: Task,
+    at: usize,
+    kernel: FlusherStep,
+    outcomes: &mut Vec<Outcome>,
+) {
     let mut streams = machine.streams.borrow_mut();
     let stream = &mut streams[task as usize];
     let Some(found) = stream.find(&kernel.event) else {

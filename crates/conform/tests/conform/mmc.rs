@@ -103,10 +103,10 @@ fn an_emmc_without_its_register_is_one_message() {
             "found 1024 characters",
         ),
     ];
-    for (found, put, told) in broken {
+    for (found, put, found_text) in broken {
         let (_folder, trace) = changed_of("emmc_512m", |text| text.replacen(found, put, 1));
         let error = mmc(&[trace]).unwrap_err().to_string();
-        let expected = format!("run.json: ext_csd: {told}, expected 1024 digits");
+        let expected = format!("run.json: ext_csd: {found_text}, expected 1024 digits");
         assert!(error.contains(&expected), "{error}");
     }
 }

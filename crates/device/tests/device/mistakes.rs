@@ -94,19 +94,19 @@ fn the_bounds_of_blocks_that_are_told_are_the_bounds() {
         let changed = changed(&text, &[("blocks_per_plane = 200", &line)]);
         error_of("my", &changed).filter(|error| error.key == "geometry.blocks_per_plane")
     };
-    let told = |blocks: u64, before: &str| -> u64 {
+    let bound_in_message = |blocks: u64, before: &str| -> u64 {
         let error = with(blocks).expect("out of bounds");
         let found = format!("found {blocks}, ");
         assert!(error.problem.starts_with(&found), "{error}");
-        let (_, legal) = error.problem.split_once(before).expect("told");
+        let (_, legal) = error.problem.split_once(before).expect("in the message");
         let digits = legal.split(|c: char| !c.is_ascii_digit()).next();
         digits
             .and_then(|digits| digits.parse().ok())
             .expect("a number")
     };
-    let least = told(60, "legal is at least ");
+    let least = bound_in_message(60, "legal is at least ");
     assert_eq!((with(least - 1).is_some(), with(least)), (true, None));
-    let most = told(1 << 20 | 1, "to ");
+    let most = bound_in_message(1 << 20 | 1, "to ");
     assert_eq!((with(most + 1).is_some(), most), (true, 1 << 20));
     let many = [
         ("channels = 2", "channels = 64"),
@@ -130,8 +130,8 @@ fn what_takes_a_plane_s_blocks_is_told() {
         let line = format!("blocks_per_plane = {blocks}");
         let error = error_after(text, &[(&line, "blocks_per_plane = 60")]);
         assert_eq!(error.key, "geometry.blocks_per_plane");
-        let told = error.problem.contains(" for the map (ftl.map_cache_kb)");
-        assert_eq!(told, has_map, "{error}");
+        let names_map = error.problem.contains(" for the map (ftl.map_cache_kb)");
+        assert_eq!(names_map, has_map, "{error}");
     }
 }
 
@@ -157,14 +157,14 @@ fn too_many_map_entries_are_told_with_how_many_are_legal() {
     let problem = |error: Option<SpecError>| error.expect("is too many").problem;
     assert!(error(1024, 16_383, 200).is_none());
     let of_block = problem(error(1024, 16_384, 200));
-    let told =
+    let expected =
         "which makes 65536 map entries a block, legal is at most 65535: use a larger map unit";
-    assert!(of_block.ends_with(told), "{of_block}");
+    assert!(of_block.ends_with(expected), "{of_block}");
     assert!(error(4096, 13_107, 327_684).is_none());
     let of_drive = problem(error(4096, 13_107, 327_685));
-    let told =
+    let expected =
         "which makes 4294967295 map entries, legal is below 4294967295: use a larger map unit";
-    assert!(of_drive.ends_with(told), "{of_drive}");
+    assert!(of_drive.ends_with(expected), "{of_drive}");
 }
 
 /// What is read ahead for all readers fits in the cache.
@@ -178,8 +178,8 @@ fn the_most_that_may_be_read_ahead_is_told() {
     assert_eq!(error(128).map(|error| error.key), None);
     let error = error(129).expect("is more than 1024 for 8 readers");
     assert_eq!(error.key, "read_cache.read_ahead_kb");
-    let told = "legal is at most 128 (size_kb / read_ahead_streams)";
-    assert!(error.problem.ends_with(told), "{error}");
+    let expected = "legal is at most 128 (size_kb / read_ahead_streams)";
+    assert!(error.problem.ends_with(expected), "{error}");
 }
 
 /// Background collection has to start early enough that the host always finds a block.

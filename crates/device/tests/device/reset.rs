@@ -53,11 +53,11 @@ fn numbers(drive: &dyn Device, now: Nanos) -> Numbers {
 }
 
 /// A kind, a place and a length in sectors, and a pause after it.
-type Step = (u8, u32, u32, u16);
+type DriveStep = (u8, u32, u32, u16);
 
 /// Runs the steps with at most eight outstanding. Statistics are reset before
 /// step `reset`; returns what was counted until then, and from then on.
-fn run(spec: &DriveSpec, steps: &[Step], reset: Option<usize>) -> (Numbers, Numbers) {
+fn run(spec: &DriveSpec, steps: &[DriveStep], reset: Option<usize>) -> (Numbers, Numbers) {
     let mut drive = spec.build(3);
     let (mut now, mut outstanding) = (Nanos::ZERO, 0);
     let mut done: Vec<Completion> = Vec::new();
@@ -98,7 +98,7 @@ fn run(spec: &DriveSpec, steps: &[Step], reset: Option<usize>) -> (Numbers, Numb
     (before, numbers(drive.as_ref(), end))
 }
 
-fn parts_add_up(text: &str, steps: &[Step], reset: usize) -> Result<(), TestCaseError> {
+fn parts_add_up(text: &str, steps: &[DriveStep], reset: usize) -> Result<(), TestCaseError> {
     let spec = DriveSpec::parse("small.toml", text).unwrap_or_else(|error| panic!("{error}"));
     let (_, whole) = run(&spec, steps, None);
     let (before, after) = run(&spec, steps, Some(reset % steps.len()));

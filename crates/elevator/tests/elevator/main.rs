@@ -375,7 +375,7 @@ fn a_bio_that_fills_a_hole_joins_the_requests_on_both_sides() {
 /// The block layer wakes waiters in batches that the smallest limit allows
 /// (`sbitmap_queue_min_shallow_depth`), so no limit may be below it.
 #[test]
-fn limits_of_tags_are_no_smaller_than_the_least_that_is_told() {
+fn limits_of_tags_are_no_smaller_than_the_declared_least() {
     let kinds = blklab_elevator::all();
     let mut elevators: Vec<_> = kinds
         .iter()
@@ -389,8 +389,8 @@ fn limits_of_tags_are_no_smaller_than_the_least_that_is_told() {
                 let Some(limit) = elevator.limit_depth(op, flags) else {
                     continue;
                 };
-                let is_told = least.is_some_and(|least| least <= limit);
-                assert!(is_told, "{}: {limit} for {op:?}", elevator.name());
+                let is_declared = least.is_some_and(|least| least <= limit);
+                assert!(is_declared, "{}: {limit} for {op:?}", elevator.name());
             }
         }
     }

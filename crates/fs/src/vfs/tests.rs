@@ -240,7 +240,7 @@ fn a_directory_does_not_move_into_itself() {
 
 /// A call on the tree; paths are of two names out of three.
 #[derive(Clone, Debug)]
-enum Step {
+enum TreeCall {
     Create(usize),
     Mkdir(usize),
     Unlink(usize),
@@ -256,18 +256,18 @@ const PATHS: [&str; 12] = [
     "/a", "/b", "/c", "/a/a", "/a/b", "/a/c", "/b/a", "/b/b", "/b/c", "/c/a", "/c/b", "/c/c",
 ];
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<TreeCall>> {
     let path = || 0..PATHS.len();
     let step = prop_oneof![
-        path().prop_map(Step::Create),
-        path().prop_map(Step::Mkdir),
-        path().prop_map(Step::Unlink),
-        path().prop_map(Step::Rmdir),
-        (path(), path()).prop_map(|(a, b)| Step::Link(a, b)),
-        (path(), path()).prop_map(|(a, b)| Step::Rename(a, b)),
-        (path(), 1..20_000_u64).prop_map(|(a, n)| Step::Write(a, n)),
-        (path(), 0..20_000_u64).prop_map(|(a, n)| Step::Truncate(a, n)),
-        (1..4_u32).prop_map(Step::DropCaches),
+        path().prop_map(TreeCall::Create),
+        path().prop_map(TreeCall::Mkdir),
+        path().prop_map(TreeCall::Unlink),
+        path().prop_map(TreeCall::Rmdir),
+        (path(), path()).prop_map(|(a, b)| TreeCall::Link(a, b)),
+        (path(), path()).prop_map(|(a, b)| TreeCall::Rename(a, b)),
+        (path(), 1..20_000_u64).prop_map(|(a, n)| TreeCall::Write(a, n)),
+        (path(), 0..20_000_u64).prop_map(|(a, n)| TreeCall::Truncate(a, n)),
+        (1..4_u32).prop_map(TreeCall::DropCaches),
     ];
     prop::collection::vec(step, 1..60)
 }
@@ -360,20 +360,20 @@ impl Model {
     }
 
     /// Takes a step; whether it can be.
-    fn take(&mut self, step: &Step) -> bool {
+    fn take(&mut self, step: &TreeCall) -> bool {
         match *step {
-            Step::Create(at) => {
+            TreeCall::Create(at) => {
                 self.sizes.push(0);
                 self.add(PATHS[at], Node::File(self.sizes.len() - 1))
             }
-            Step::Mkdir(at) => self.add(PATHS[at], Node::Directory),
-            Step::Unlink(at) => self.remove(PATHS[at], false),
-            Step::Rmdir(at) => self.remove(PATHS[at], true),
-            Step::Link(from, to) => self.link(PATHS[from], PATHS[to]),
-            Step::Rename(from, to) => self.rename(PATHS[from], PATHS[to]),
-            Step::Write(at, bytes) => self.resize(PATHS[at], |size| size.max(bytes)),
-            Step::Truncate(at, bytes) => self.resize(PATHS[at], |_| bytes),
-            Step::DropCaches(_) => true,
+            TreeCall::Mkdir(at) => self.add(PATHS[at], Node::Directory),
+            TreeCall::Unlink(at) => self.remove(PATHS[at], false),
+            TreeCall::Rmdir(at) => self.remove(PATHS[at], true),
+            TreeCall::Link(from, to) => self.link(PATHS[from], PATHS[to]),
+            TreeCall::Rename(from, to) => self.rename(PATHS[from], PATHS[to]),
+            TreeCall::Write(at, bytes) => self.resize(PATHS[at], |size| size.max(bytes)),
+            TreeCall::Truncate(at, bytes) => self.resize(PATHS[at], |_| bytes),
+            TreeCall::DropCaches(_) => true,
         }
     }
 
@@ -386,11 +386,11 @@ impl Model {
     }
 }
 
-fn take(tree: &Tree, step: &Step) -> Result<(), FsError> {
+fn take(tree: &Tree, step: &TreeCall) -> Result<(), FsError> {
     let path = |at: usize| PATHS[at].as_bytes();
     let caller = caller();
     match *step {
-        Step::Create(at) => {
+        TreeCall::Create(at) => {
             let exclusive = OpenFlags {
                 exclusive: true,
                 ..CREATE
@@ -398,12 +398,12 @@ fn take(tree: &Tree, step: &Step) -> Result<(), FsError> {
             let file = open(tree, PATHS[at], exclusive)?;
             at_once(tree.close(file))
         }
-        Step::Mkdir(at) => mkdir(tree, PATHS[at]),
-        Step::Unlink(at) => unlink(tree, PATHS[at]),
-        Step::Rmdir(at) => at_once(tree.remove_dir(path(at), &caller)),
-        Step::Link(from, to) => at_once(tree.link(path(from), path(to), &caller)),
-        Step::Rename(from, to) => at_once(tree.rename(path(from), path(to), &caller)),
-        Step::Write(at, bytes) => {
+        TreeCall::Mkdir(at) => mkdir(tree, PATHS[at]),
+        TreeCall::Unlink(at) => unlink(tree, PATHS[at]),
+        TreeCall::Rmdir(at) => at_once(tree.remove_dir(path(at), &caller)),
+        TreeCall::Link(from, to) => at_once(tree.link(path(from), path(to), &caller)),
+        TreeCall::Rename(from, to) => at_once(tree.rename(path(from), path(to), &caller)),
+        TreeCall::Write(at, bytes) => {
             let flags = OpenFlags {
                 write: true,
                 ..READ
@@ -413,8 +413,8 @@ fn take(tree: &Tree, step: &Step) -> Result<(), FsError> {
             at_once(tree.close(file))?;
             written.map(|_| ())
         }
-        Step::Truncate(at, bytes) => at_once(tree.truncate(path(at), bytes, &caller)),
-        Step::DropCaches(what) => at_once(tree.drop_caches(what)),
+        TreeCall::Truncate(at, bytes) => at_once(tree.truncate(path(at), bytes, &caller)),
+        TreeCall::DropCaches(what) => at_once(tree.drop_caches(what)),
     }
 }
 

@@ -13,7 +13,7 @@ use crate::{is_sound, kinds, options, root};
 pub type Model = BTreeMap<String, Option<Vec<u8>>>;
 
 #[derive(Clone, Debug)]
-pub enum Step {
+pub enum TreeCall {
     Create(String),
     MakeDir(String),
     Write(usize, u64, usize, u8),
@@ -39,19 +39,19 @@ fn names() -> impl Strategy<Value = String> {
     })
 }
 
-pub fn steps() -> impl Strategy<Value = Step> {
+pub fn steps() -> impl Strategy<Value = TreeCall> {
     let nth = 0..10_000_usize;
     let at = prop_oneof![0..20_000_u64, 0..400_000_u64, Just(270_000)];
     let bytes = prop_oneof![1..600_usize, 1..9000_usize, 1..70_000_usize];
     prop_oneof![
-        4 => names().prop_map(Step::Create),
-        2 => "D[0-2](/D[0-2])?(/D[0-2])?".prop_map(Step::MakeDir),
+        4 => names().prop_map(TreeCall::Create),
+        2 => "D[0-2](/D[0-2])?(/D[0-2])?".prop_map(TreeCall::MakeDir),
         6 => (nth.clone(), at.clone(), bytes, any::<u8>())
-            .prop_map(|(n, at, bytes, fill)| Step::Write(n, at, bytes, fill)),
-        2 => (nth.clone(), at).prop_map(|(n, at)| Step::Truncate(n, at)),
-        3 => nth.clone().prop_map(Step::Remove),
-        2 => (nth.clone(), names()).prop_map(|(n, name)| Step::Rename(n, name)),
-        1 => (nth.clone(), nth).prop_map(|(n, m)| Step::Replace(n, m)),
+            .prop_map(|(n, at, bytes, fill)| TreeCall::Write(n, at, bytes, fill)),
+        2 => (nth.clone(), at).prop_map(|(n, at)| TreeCall::Truncate(n, at)),
+        3 => nth.clone().prop_map(TreeCall::Remove),
+        2 => (nth.clone(), names()).prop_map(|(n, name)| TreeCall::Rename(n, name)),
+        1 => (nth.clone(), nth).prop_map(|(n, m)| TreeCall::Replace(n, m)),
     ]
 }
 
@@ -76,24 +76,28 @@ fn is_free(model: &Model, path: &str) -> bool {
 }
 
 /// Does a step on both sides. Files are found by their path each time.
-pub fn step<S: Storage>(volume: &Volume<S>, model: &mut Model, step: &Step) -> Result<(), FsError> {
+pub fn step<S: Storage>(
+    volume: &Volume<S>,
+    model: &mut Model,
+    step: &TreeCall,
+) -> Result<(), FsError> {
     let place = |path: &str| {
         let (dir, name) = volume.find_parent(path.as_bytes()).expect("a directory");
         (dir, name.to_vec())
     };
     match step {
-        Step::Create(path) | Step::MakeDir(path) if !is_free(model, path) => {}
-        Step::Create(path) => {
+        TreeCall::Create(path) | TreeCall::MakeDir(path) if !is_free(model, path) => {}
+        TreeCall::Create(path) => {
             let (dir, name) = place(path);
             volume.create(dir, &name, NewInode::Regular(0o644))?;
             model.insert(path.clone(), Some(Vec::new()));
         }
-        Step::MakeDir(path) => {
+        TreeCall::MakeDir(path) => {
             let (dir, name) = place(path);
             volume.create(dir, &name, NewInode::Directory(0o755))?;
             model.insert(path.clone(), None);
         }
-        Step::Write(n, at, bytes, fill) => {
+        TreeCall::Write(n, at, bytes, fill) => {
             let Some(path) = pick(model, *n, true) else {
                 return Ok(());
             };
@@ -108,7 +112,7 @@ pub fn step<S: Storage>(volume: &Volume<S>, model: &mut Model, step: &Step) -> R
             file.resize(file.len().max(end), 0);
             file[*at as usize..end].copy_from_slice(&data);
         }
-        Step::Truncate(n, size) => {
+        TreeCall::Truncate(n, size) => {
             let Some(path) = pick(model, *n, true) else {
                 return Ok(());
             };
@@ -119,7 +123,7 @@ pub fn step<S: Storage>(volume: &Volume<S>, model: &mut Model, step: &Step) -> R
                 .expect("a file");
             file.resize(*size as usize, 0);
         }
-        Step::Remove(n) => {
+        TreeCall::Remove(n) => {
             let is_file = !n.is_multiple_of(4);
             let Some(path) = pick(model, *n, is_file) else {
                 return Ok(());
@@ -135,7 +139,7 @@ pub fn step<S: Storage>(volume: &Volume<S>, model: &mut Model, step: &Step) -> R
             removed?;
             model.remove(&path);
         }
-        Step::Rename(n, to) => {
+        TreeCall::Rename(n, to) => {
             let Some(path) = pick(model, *n, !n.is_multiple_of(3)) else {
                 return Ok(());
             };
@@ -144,7 +148,7 @@ pub fn step<S: Storage>(volume: &Volume<S>, model: &mut Model, step: &Step) -> R
             }
             rename(volume, model, &path, to)?;
         }
-        Step::Replace(n, m) => {
+        TreeCall::Replace(n, m) => {
             let (Some(path), Some(to)) = (pick(model, *n, true), pick(model, *m, true)) else {
                 return Ok(());
             };
@@ -158,8 +162,8 @@ pub fn step<S: Storage>(volume: &Volume<S>, model: &mut Model, step: &Step) -> R
 
 /// A step that failed on a full file system has changed nothing, but for what a write
 /// wrote before. Then there is room again.
-pub fn after_no_space<S: Storage>(volume: &Volume<S>, model: &mut Model, step: &Step) {
-    if let Step::Write(n, ..) | Step::Truncate(n, _) = step
+pub fn after_no_space<S: Storage>(volume: &Volume<S>, model: &mut Model, step: &TreeCall) {
+    if let TreeCall::Write(n, ..) | TreeCall::Truncate(n, _) = step
         && let Some(path) = pick(model, *n, true)
     {
         let ino = volume.find(path.as_bytes(), true).expect("a file");

@@ -7,7 +7,7 @@ use blklab_fs::{FatWidth, FsError, Image, Storage, Volume};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
-use crate::model::{Model, Step, after_no_space, step, steps, tree};
+use crate::model::{Model, TreeCall, after_no_space, step, steps, tree};
 use crate::{Kind, judged, options, root};
 
 /// Where something was written, and what.
@@ -54,7 +54,7 @@ fn cuts() -> u32 {
 }
 
 /// Steps with a sync after each 20 of them.
-fn run(kind: Kind, steps: &[Step]) -> (Vec<u8>, Vec<Written>, Vec<Synced>) {
+fn run(kind: Kind, steps: &[TreeCall]) -> (Vec<u8>, Vec<Written>, Vec<Synced>) {
     let recorder = Recorder {
         bytes: RefCell::new(vec![0; kind.bytes()]),
         ..Recorder::default()
@@ -168,12 +168,12 @@ fn what_was_synced_outlives_a_power_cut() {
 
 /// Whether a step after a sync may have changed something and put it back: steps that
 /// move names are not followed one by one.
-fn is_moved(steps: &[Step], synced: usize, path: &str) -> bool {
+fn is_moved(steps: &[TreeCall], synced: usize, path: &str) -> bool {
     let since = steps.chunks(20).nth(synced).unwrap_or(&[]);
     let dir = path.split('/').next().unwrap_or(path);
     since.iter().any(|step| match step {
-        Step::Rename(_, to) => to == path || to.starts_with(dir),
-        Step::Create(to) | Step::MakeDir(to) => to == path,
+        TreeCall::Rename(_, to) => to == path || to.starts_with(dir),
+        TreeCall::Create(to) | TreeCall::MakeDir(to) => to == path,
         _ => false,
     })
 }

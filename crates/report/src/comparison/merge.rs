@@ -251,7 +251,7 @@ fn section(
     let found = all.iter().find_map(|c| find(c, group_id));
     let title = found.map(|s| s.title.clone()).unwrap_or_default();
     let processes = process_figures(all, group_id, pairs);
-    let mut section = Section::judged(
+    let mut section = Section::with_verdict(
         (group_id, title),
         names,
         tables(all, group_id, pairs),

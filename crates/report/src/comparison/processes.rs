@@ -197,11 +197,11 @@ pub(crate) fn contests(
     figures: &[ProcessFigures],
     pairs: &Pairs,
 ) -> Vec<Contest> {
-    let judged = figures
+    let compared = figures
         .iter()
         .filter(|f| matches!(f.column.metric, Metric::Duration | Metric::Jain))
         .filter(|f| f.cells.iter().any(Option::is_some));
-    let contests = judged.map(|f| {
+    let contests = compared.map(|f| {
         let contest = Contest::decide(names, &f.compared(), f.column.metric, None, pairs);
         Contest {
             job: f.column.job.clone(),

@@ -23,7 +23,7 @@ impl Comparison {
     ///
     /// # Errors
     /// If a part has no such figure as a goal names, in a message for the user.
-    pub fn judge_by_work(
+    pub fn evaluate_by_work(
         &mut self,
         settings: &[SchedulerRuns],
         parts: &[SameWork],
@@ -33,7 +33,7 @@ impl Comparison {
             return Ok(());
         }
         if let Some(judgement) = &mut self.judgement {
-            judgement.replace_contest(judged_by_work(settings, parts, goals)?);
+            judgement.replace_contest(outcomes_by_work(settings, parts, goals)?);
         }
         for section in &mut self.sections {
             let sentence = by_work(parts, |part| {
@@ -79,7 +79,7 @@ fn by_work(
 }
 
 /// Returns the judgement of each part by itself in words.
-fn judged_by_work(
+fn outcomes_by_work(
     settings: &[SchedulerRuns],
     parts: &[SameWork],
     goals: &Goals,
@@ -90,7 +90,7 @@ fn judged_by_work(
             runs: settings[*row].runs.clone(),
         });
         let rows: Vec<SchedulerRuns> = rows.collect();
-        Ok(goals.judge(&compare(&rows))?.sentence)
+        Ok(goals.evaluate(&compare(&rows))?.sentence)
     })
 }
 
@@ -126,7 +126,7 @@ fn part_of(section: &Section, settings: &[SchedulerRuns], part: &SameWork) -> Se
     });
     let processes = section.processes.iter().map(|f| figures_of(f, &part.rows));
     let group = (section.group_id, section.title.clone());
-    Section::judged(group, &names, tables.collect(), processes.collect(), &pairs)
+    Section::with_verdict(group, &names, tables.collect(), processes.collect(), &pairs)
 }
 
 fn figures_of(all: &ProcessFigures, rows: &[usize]) -> ProcessFigures {

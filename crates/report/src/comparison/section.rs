@@ -36,7 +36,7 @@ impl Section {
     }
 
     /// Returns a group with a verdict on its figures.
-    pub(crate) fn judged(
+    pub(crate) fn with_verdict(
         (group_id, title): (u32, String),
         names: &[String],
         directions: Vec<DirectionTable>,
@@ -98,7 +98,7 @@ fn section(schedulers: &[SchedulerRuns], group_id: u32, pairs: &Pairs) -> Sectio
     let idle = jobs.iter().filter(|job| is_idle(schedulers, group_id, job));
     Section {
         idle: idle.map(ToString::to_string).collect(),
-        ..Section::judged(group, &names, directions, processes, pairs)
+        ..Section::with_verdict(group, &names, directions, processes, pairs)
     }
 }
 

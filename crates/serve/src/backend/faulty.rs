@@ -17,13 +17,14 @@ use super::{
 pub(crate) struct FaultyBackend {
     inner: Box<dyn Backend>,
     data: FaultyData,
-    /// What the back end below does for requests.
-    steps: Slab<Step>,
+    /// In the back end below, by their numbers.
+    inner_ios: Slab<InnerIo>,
     buffers: Buffers,
     completed: Vec<Completed>,
 }
 
-enum Step {
+/// What the back end below does for a request.
+enum InnerIo {
     /// It reads for a request: where its segments begin, and what is wrong with each.
     Read {
         owner: Owner,
@@ -38,7 +39,7 @@ impl FaultyBackend {
         FaultyBackend {
             inner,
             data: FaultyData::new(faults),
-            steps: Slab::new(),
+            inner_ios: Slab::new(),
             buffers: Buffers::default(),
             completed: Vec::new(),
         }
@@ -56,11 +57,11 @@ impl FaultyBackend {
             parts.push((start, fault));
             segment.offset = FaultyData::source(fault, start);
         }
-        let step = self.steps.insert(Step::Read {
+        let number = self.inner_ios.insert(InnerIo::Read {
             owner: request.owner,
             parts,
         });
-        request.owner = Owner::Step(step as u32);
+        request.owner = Owner::InnerIo(number as u32);
         self.read_below(request);
     }
 
@@ -103,11 +104,11 @@ impl FaultyBackend {
             length,
             data: self.buffers.get(length as usize),
         };
-        let step = self.steps.insert(Step::Replace { write });
+        let number = self.inner_ios.insert(InnerIo::Replace { write });
         self.read_below(BackendRequest {
             operation: Operation::Read,
             segments: vec![old],
-            ..BackendRequest::flush(Owner::Step(step as u32))
+            ..BackendRequest::flush(Owner::InnerIo(number as u32))
         });
     }
 
@@ -124,16 +125,16 @@ impl FaultyBackend {
         while !self.completed.is_empty() {
             for done in std::mem::take(&mut self.completed) {
                 match done.request.owner {
-                    Owner::Step(step) => self.step_ended(step, done, ended),
+                    Owner::InnerIo(number) => self.inner_io_ended(number, done, ended),
                     _ => ended.push(done),
                 }
             }
         }
     }
 
-    fn step_ended(&mut self, step: u32, mut done: Completed, ended: &mut Vec<Completed>) {
-        match self.steps.remove(step as usize) {
-            Step::Read { owner, parts } => {
+    fn inner_io_ended(&mut self, number: u32, mut done: Completed, ended: &mut Vec<Completed>) {
+        match self.inner_ios.remove(number as usize) {
+            InnerIo::Read { owner, parts } => {
                 for (segment, (start, fault)) in done.request.segments.iter_mut().zip(parts) {
                     segment.offset = start;
                     self.data.read(fault, start, &mut segment.data);
@@ -141,13 +142,13 @@ impl FaultyBackend {
                 done.request.owner = owner;
                 ended.push(done);
             }
-            Step::Replace { write } if done.status == IoStatus::Ok => {
+            InnerIo::Replace { write } if done.status == IoStatus::Ok => {
                 let old = done.request.segments.pop();
                 let old = old.map_or(Buffer::empty(), |segment| segment.data);
                 self.replace(write, &old);
                 self.buffers.put(old);
             }
-            Step::Replace { write } => ended.push(Completed {
+            InnerIo::Replace { write } => ended.push(Completed {
                 request: write,
                 status: done.status,
             }),

@@ -287,7 +287,7 @@ pub(crate) enum Owner {
     /// export gave it.
     Client(u32),
     /// A back end that makes several requests of one, by its own number.
-    Step(u32),
+    InnerIo(u32),
     /// The back end itself, which is about to close.
     Close,
 }

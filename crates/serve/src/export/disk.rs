@@ -278,7 +278,7 @@ impl Disk {
                     self.ended.push(Ended { io, status });
                     continue;
                 }
-                Owner::Step(_) | Owner::Close => continue,
+                Owner::InnerIo(_) | Owner::Close => continue,
             };
             let is_read = request.operation == Operation::Read;
             for segment in request.segments.drain(..) {

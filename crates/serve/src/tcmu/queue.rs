@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use blklab_blk::IoStatus;
 use blklab_nbd::wire::{Command, CommandFlags};
 use blklab_scsi::{
-    Fault, LogicalUnit, Mailbox, MailboxFault, Operation, Outcome, Request, Sense, Started, Step,
-    Task,
+    Fault, LogicalUnit, Mailbox, MailboxFault, MediumRequest, Operation, Outcome, Request, Sense,
+    Started, Task,
 };
 use rustix::event::PollFlags;
 
@@ -156,7 +156,7 @@ impl Queue {
 struct Slot {
     request: Request,
     /// The task; `None` once it is answered.
-    task: Option<(Task, Step)>,
+    task: Option<(Task, MediumRequest)>,
     /// Bytes written to the initiator's buffers.
     read_bytes: u64,
 }
@@ -241,7 +241,7 @@ impl Ring {
         client: &mut QueueClient,
     ) -> Result<(), MailboxFault> {
         let is_exclusive = task.is_exclusive();
-        let Some(step) = task.next_step() else {
+        let Some(step) = task.next_request() else {
             return self.end_well(index);
         };
         self.slots[usize::from(index)].task = Some((task, step));
@@ -293,13 +293,19 @@ impl Ring {
         self.mailbox.answer(id, outcome)
     }
 
-    fn step(&self, index: u16) -> Option<&Step> {
+    fn step(&self, index: u16) -> Option<&MediumRequest> {
         let slot = &self.slots[usize::from(index)];
         slot.task.as_ref().map(|(_, step)| step)
     }
 
     /// Copies the data that a step has read to the initiator's buffers, or compares it.
-    fn take_read(&mut self, index: u16, step: &Step, disk: &Disk, io: IoId) -> Result<(), Fault> {
+    fn take_read(
+        &mut self,
+        index: u16,
+        step: &MediumRequest,
+        disk: &Disk,
+        io: IoId,
+    ) -> Result<(), Fault> {
         let slot = &mut self.slots[usize::from(index)];
         let buffers = &slot.request.buffers;
         let data = self.mailbox.data_out(buffers);
@@ -370,7 +376,7 @@ impl FrontEndQueue for Ring {
                 let sense = task.sense(&step, fault);
                 self.answer(index, Outcome::Failed(sense))
             }
-            Ok(()) => match task.next_step() {
+            Ok(()) => match task.next_request() {
                 Some(next) => {
                     *present = next;
                     self.next.push(index);
@@ -383,7 +389,7 @@ impl FrontEndQueue for Ring {
 }
 
 /// Translates a step for the export's block layer.
-fn translated(step: &Step) -> (Command, blklab_nbd::Request) {
+fn translated(step: &MediumRequest) -> (Command, blklab_nbd::Request) {
     let (command, keeps_space) = match step.operation {
         Operation::Read | Operation::Check | Operation::Compare(_) => (Command::Read, false),
         Operation::Write(_) => (Command::Write, false),

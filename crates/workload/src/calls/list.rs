@@ -79,12 +79,12 @@ pub struct Program {
     /// The program's name.
     pub name: ProgramName,
     /// The steps of the program in order.
-    pub steps: Vec<Step>,
+    pub steps: Vec<ProgramStep>,
 }
 
 /// A step of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum ProgramStep {
     /// A call.
     Call(Made),
     /// A loop over steps.
@@ -92,17 +92,17 @@ pub enum Step {
         /// The number of rounds.
         times: u64,
         /// The steps of each round.
-        steps: Vec<Step>,
+        steps: Vec<ProgramStep>,
     },
 }
 
-impl Step {
+impl ProgramStep {
     /// How many calls and rounds of loops it makes.
     fn count(&self) -> u64 {
         match self {
-            Step::Call(_) => 1,
-            Step::Repeat { times, steps } => {
-                let inside = steps.iter().map(Step::count);
+            ProgramStep::Call(_) => 1,
+            ProgramStep::Repeat { times, steps } => {
+                let inside = steps.iter().map(ProgramStep::count);
                 let round = inside.fold(1, u64::saturating_add);
                 times.saturating_mul(round)
             }
@@ -225,11 +225,11 @@ fn named(call: &Call) -> Option<&ProgramName> {
 }
 
 /// Returns all calls of some steps in order; those of a loop appear once.
-fn each_call<'a>(steps: &'a [Step], see: &mut impl FnMut(&'a Made)) {
+fn each_call<'a>(steps: &'a [ProgramStep], see: &mut impl FnMut(&'a Made)) {
     for step in steps {
         match step {
-            Step::Call(made) => see(made),
-            Step::Repeat { steps, .. } => each_call(steps, see),
+            ProgramStep::Call(made) => see(made),
+            ProgramStep::Repeat { steps, .. } => each_call(steps, see),
         }
     }
 }
@@ -238,7 +238,7 @@ fn each_call<'a>(steps: &'a [Step], see: &mut impl FnMut(&'a Made)) {
 struct OpenLoop {
     line: u32,
     times: u64,
-    before: Vec<Step>,
+    before: Vec<ProgramStep>,
 }
 
 /// The state of reading a list.
@@ -247,7 +247,7 @@ struct Reader {
     list: CallList,
     program: Option<(ProgramName, u32)>,
     /// The steps so far of the innermost loop, or of the program.
-    steps: Vec<Step>,
+    steps: Vec<ProgramStep>,
     loops: Vec<OpenLoop>,
     /// The lines where programs begin.
     lines: BTreeMap<ProgramName, u32>,
@@ -356,7 +356,7 @@ impl Reader {
             .pop()
             .ok_or("end: there is no repeat before it")?;
         let steps = std::mem::replace(&mut self.steps, before);
-        let step = Step::Repeat { times, steps };
+        let step = ProgramStep::Repeat { times, steps };
         let made = step.count();
         if made > STEPS_MAX {
             return Err(format!(
@@ -382,7 +382,8 @@ impl Reader {
             Ok(None) => return Err(format!("{name}: there is no such call")),
         };
         ends(words, &form)?;
-        self.steps.push(Step::Call(Made { call, error, line }));
+        self.steps
+            .push(ProgramStep::Call(Made { call, error, line }));
         Ok(())
     }
 
@@ -511,7 +512,7 @@ impl Reader {
 struct Prepares<'a>(BTreeMap<&'a Handle, Vec<Option<(SubmitFlags, &'a Operation)>>>);
 
 impl<'a> Prepares<'a> {
-    fn of(steps: &'a [Step]) -> Prepares<'a> {
+    fn of(steps: &'a [ProgramStep]) -> Prepares<'a> {
         let mut all: BTreeMap<_, Vec<_>> = BTreeMap::new();
         each_call(steps, &mut |made| {
             let Some(request) = made.call.prepares() else {
@@ -694,11 +695,11 @@ impl fmt::Display for CallList {
     }
 }
 
-fn print_steps(f: &mut fmt::Formatter<'_>, steps: &[Step], depth: usize) -> fmt::Result {
+fn print_steps(f: &mut fmt::Formatter<'_>, steps: &[ProgramStep], depth: usize) -> fmt::Result {
     for step in steps {
         let indent = "  ".repeat(depth);
         match step {
-            Step::Call(Made { call, error, .. }) => {
+            ProgramStep::Call(Made { call, error, .. }) => {
                 let mut text = String::new();
                 call.print(&mut text);
                 if let Some(error) = error {
@@ -707,7 +708,7 @@ fn print_steps(f: &mut fmt::Formatter<'_>, steps: &[Step], depth: usize) -> fmt:
                 }
                 writeln!(f, "{indent}{text}")?;
             }
-            Step::Repeat { times, steps } => {
+            ProgramStep::Repeat { times, steps } => {
                 writeln!(f, "{indent}repeat {times}")?;
                 print_steps(f, steps, depth + 1)?;
                 writeln!(f, "{indent}end")?;

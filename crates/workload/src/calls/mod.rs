@@ -44,6 +44,6 @@ pub use argument::{
     RangeSync, Target,
 };
 pub use call::{CALLS, Call, CallType};
-pub use list::{CallError, CallList, Made, Prepared, PreparedKind, Program, Step};
+pub use list::{CallError, CallList, Made, Prepared, PreparedKind, Program, ProgramStep};
 pub use request::{Interface, Notification, Operation, Requests, SubmitFlags, WaitMode};
 pub use strace::{Recorded, RecordedOptions, parse_strace, read_strace};

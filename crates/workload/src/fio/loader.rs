@@ -35,7 +35,7 @@ pub(crate) struct Loader<'a> {
 }
 
 /// An option that is ready to be applied.
-struct Given<'a> {
+struct GivenOption<'a> {
     entry: &'a OptionLine,
     name: String,
     value: Option<String>,
@@ -215,7 +215,11 @@ impl<'a> Loader<'a> {
         Ok(applied)
     }
 
-    fn prepare<'e>(&self, entry: &'e OptionLine, from_file: bool) -> Result<Given<'e>, JobError> {
+    fn prepare<'e>(
+        &self,
+        entry: &'e OptionLine,
+        from_file: bool,
+    ) -> Result<GivenOption<'e>, JobError> {
         let text = match from_file {
             true => substitute(&entry.text, self.environment)
                 .map_err(|fault| JobError::at(&entry.position, &entry.text, fault))?,
@@ -225,13 +229,13 @@ impl<'a> Loader<'a> {
             Some((name, value)) => (name.trim().to_string(), Some(value.to_string())),
             None => (text, None),
         };
-        Ok(Given { entry, name, value })
+        Ok(GivenOption { entry, name, value })
     }
 
     fn apply_one(
         &mut self,
         job: &mut SectionOptions,
-        option: &Given<'_>,
+        option: &GivenOption<'_>,
     ) -> Result<(String, String), JobError> {
         let OptionLine { position, text } = option.entry;
         let fail = |fault| JobError::at(position, text, fault);

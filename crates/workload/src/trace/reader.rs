@@ -91,7 +91,7 @@ pub struct Reader {
     records: Box<dyn Records>,
     /// Whether ends are returned, beside arrivals.
     with_ends: bool,
-    window: BinaryHeap<Reverse<Held>>,
+    window: BinaryHeap<Reverse<WindowRecord>>,
     next_order: u64,
     ended: bool,
     /// The time of the first record in the trace's own clock.
@@ -299,7 +299,8 @@ impl Reader {
 
     fn hold(&mut self, at_ns: u64, item: Item) {
         let order = self.next_order;
-        self.window.push(Reverse(Held { at_ns, order, item }));
+        self.window
+            .push(Reverse(WindowRecord { at_ns, order, item }));
         self.next_order += 1;
     }
 
@@ -334,20 +335,20 @@ impl Iterator for Reader {
 
 /// A record in the window, ordered by its time and then by its place in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Held {
+struct WindowRecord {
     at_ns: u64,
     order: u64,
     item: Item,
 }
 
-impl Ord for Held {
-    fn cmp(&self, other: &Held) -> Ordering {
+impl Ord for WindowRecord {
+    fn cmp(&self, other: &WindowRecord) -> Ordering {
         (self.at_ns, self.order).cmp(&(other.at_ns, other.order))
     }
 }
 
-impl PartialOrd for Held {
-    fn partial_cmp(&self, other: &Held) -> Option<Ordering> {
+impl PartialOrd for WindowRecord {
+    fn partial_cmp(&self, other: &WindowRecord) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use blklab_workload::calls::{
-    CALLS, CallList, CallType, RecordedOptions, Step, parse_strace, read_strace,
+    CALLS, CallList, CallType, ProgramStep, RecordedOptions, parse_strace, read_strace,
 };
 use proptest::prelude::*;
 
@@ -37,7 +37,7 @@ fn a_list_reads_as_it_was_written() {
     assert_eq!(list.help, "Copies a file.");
     assert_eq!(list.prepared.len(), 2);
     assert!(
-        matches!(&list.programs[0].steps[2], Step::Repeat { times: 8, steps } if steps.len() == 3)
+        matches!(&list.programs[0].steps[2], ProgramStep::Repeat { times: 8, steps } if steps.len() == 3)
     );
 }
 
@@ -92,9 +92,9 @@ fn mistakes_name_line_call_and_what_is_right() {
         ("sync\n[q]\n", "t.calls:4: [q]: it has no calls"),
     ] {
         let error = CallList::parse("t.calls", &format!("{head}{text}")).expect_err(text);
-        let told = error.to_string();
-        assert!(told.starts_with(message), "{told}\n{message}");
-        assert_eq!(told.lines().count(), 1);
+        let shown = error.to_string();
+        assert!(shown.starts_with(message), "{shown}\n{message}");
+        assert_eq!(shown.lines().count(), 1);
     }
     let awaited = format!("{head}start q\n[q]\n");
     CallList::parse("t.calls", &awaited).expect("a program that another starts may do nothing");
@@ -175,11 +175,11 @@ fn any_list() -> impl Strategy<Value = String> {
 
 /// Returns the list as if all of it were in one line.
 fn without_lines(mut list: CallList) -> CallList {
-    fn clear(steps: &mut [Step]) {
+    fn clear(steps: &mut [ProgramStep]) {
         for step in steps {
             match step {
-                Step::Call(made) => made.line = 0,
-                Step::Repeat { steps, .. } => clear(steps),
+                ProgramStep::Call(made) => made.line = 0,
+                ProgramStep::Repeat { steps, .. } => clear(steps),
             }
         }
     }

@@ -13,7 +13,7 @@ use super::folder::{Folder, Record};
 use super::{Figure, Set, shown, tables};
 use crate::part::{PagePart, Table};
 use crate::share::Errors;
-use program::{BETWEEN, Kind, PAGE_BYTES, Step, Workflow, counter_name, step_name};
+use program::{BETWEEN, Kind, PAGE_BYTES, TaskStep, Workflow, counter_name, step_name};
 
 const MACHINE: &str = include_str!("machine.toml");
 const DRIVE: &str = include_str!("drive.toml");
@@ -120,7 +120,7 @@ impl Page {
         };
         let results = simulate(&workflow)?;
         for row in rows {
-            let step = Step::parse(row.text("step")?)?;
+            let step = TaskStep::parse(row.text("step")?)?;
             if step.kind == Kind::Compute {
                 continue;
             }
@@ -140,7 +140,7 @@ impl Page {
             });
         }
         for row in rows_of(contents, key) {
-            let after = Step::parse(row.text("after_step")?)?;
+            let after = TaskStep::parse(row.text("after_step")?)?;
             let measured_gb: f64 = row.number("cached_real_gb")?;
             let name = counter_name(after, row.number("file")?);
             let cached_gb = cached_gb(&results, &name).unwrap_or(0.0);
@@ -239,7 +239,7 @@ impl Page {
 fn computed_s(rows: &[Record], file_gb: f64) -> Result<Vec<f64>, String> {
     let mut computed_s = Vec::new();
     for row in rows {
-        if Step::parse(row.text("step")?)?.kind == Kind::Compute {
+        if TaskStep::parse(row.text("step")?)?.kind == Kind::Compute {
             computed_s.push(row.number("real_s")?);
         }
     }
@@ -281,7 +281,7 @@ fn began_s(results: &Results) -> f64 {
 }
 
 /// How long an application took for a step.
-fn seconds_of(results: &Results, instance: usize, step: Step) -> Option<f64> {
+fn seconds_of(results: &Results, instance: usize, step: TaskStep) -> Option<f64> {
     let job = job(results, &step_name(instance, step))?;
     Some(job.runtime_ns as f64 / 1e9)
 }
@@ -343,13 +343,13 @@ mod tests {
         };
         let results = simulate(&workflow).expect("it runs");
         let seconds = |kind, task| {
-            let step = Step { kind, task };
+            let step = TaskStep { kind, task };
             seconds_of(&results, 1, step).expect("a step")
         };
         let (cold, cached) = (seconds(Kind::Read, 1), seconds(Kind::Read, 2));
         assert!((0.34..0.36).contains(&cold), "{cold}: 200 MB at 578 MB/s");
         assert!((0.030..0.035).contains(&cached), "{cached}");
-        let after = Step {
+        let after = TaskStep {
             kind: Kind::Write,
             task: 2,
         };

@@ -41,7 +41,7 @@ pub enum Kind {
 
 /// A step of a task, which is counted from 1 on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct TaskStep {
     /// What it does.
     pub kind: Kind,
     /// The task.
@@ -65,22 +65,22 @@ impl Kind {
     }
 }
 
-impl Step {
+impl TaskStep {
     /// The step that the set calls so.
     ///
     /// # Errors
     /// Where it is none.
-    pub fn parse(name: &str) -> Result<Step, String> {
+    pub fn parse(name: &str) -> Result<TaskStep, String> {
         let found = name.split_once('_').and_then(|(kind, task)| {
             let (_, kind) = Kind::ALL.into_iter().find(|(known, _)| *known == kind)?;
             let task = task.parse().ok()?;
-            Some(Step { kind, task })
+            Some(TaskStep { kind, task })
         });
         found.ok_or_else(|| format!("found step {name}, legal are read_1, compute_1, write_1 ..."))
     }
 }
 
-impl fmt::Display for Step {
+impl fmt::Display for TaskStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let known = Kind::ALL.into_iter().find(|(_, kind)| *kind == self.kind);
         write!(f, "{}_{}", known.map_or("", |(name, _)| name), self.task)
@@ -100,7 +100,7 @@ pub const BETWEEN: &str = "between";
 /// The program that only sleeps.
 const WATCH: &str = "watch";
 
-fn name_in(round: Round, instance: usize, step: Step) -> String {
+fn name_in(round: Round, instance: usize, step: TaskStep) -> String {
     match round {
         Round::Warming => format!("warm{instance}/{step}"),
         Round::Measured => format!("app{instance}/{step}"),
@@ -108,19 +108,19 @@ fn name_in(round: Round, instance: usize, step: Step) -> String {
 }
 
 /// The program of an application's step.
-pub fn step_name(instance: usize, step: Step) -> String {
+pub fn step_name(instance: usize, step: TaskStep) -> String {
     name_in(Round::Measured, instance, step)
 }
 
 /// The program that counts the cached pages of a file after a step.
-pub fn counter_name(after: Step, file: usize) -> String {
+pub fn counter_name(after: TaskStep, file: usize) -> String {
     format!("count/{after}-{file}")
 }
 
 impl Workflow {
     /// The steps in their order.
-    pub fn steps(&self) -> impl Iterator<Item = Step> {
-        let of_task = |task| Kind::ALL.map(|(_, kind)| Step { kind, task });
+    pub fn steps(&self) -> impl Iterator<Item = TaskStep> {
+        let of_task = |task| Kind::ALL.map(|(_, kind)| TaskStep { kind, task });
         (1..=self.tasks).flat_map(of_task)
     }
 
@@ -147,7 +147,7 @@ impl Workflow {
 
     /// Adds the programs of all steps.
     fn add_round(&self, text: &mut String, round: Round) {
-        let steps: Vec<Step> = self.steps().collect();
+        let steps: Vec<TaskStep> = self.steps().collect();
         for (place, step) in steps.iter().enumerate() {
             for instance in 0..self.instances {
                 let name = name_in(round, instance, *step);
@@ -182,7 +182,7 @@ impl Workflow {
             }
         }
         line(text, format_args!("drop_caches 3\nstart {WATCH}"));
-        let first = Step {
+        let first = TaskStep {
             kind: Kind::Read,
             task: 1,
         };
@@ -191,7 +191,7 @@ impl Workflow {
         }
     }
 
-    fn add_step(&self, text: &mut String, instance: usize, step: Step) {
+    fn add_step(&self, text: &mut String, instance: usize, step: TaskStep) {
         let (chunks, rest) = (self.file_bytes / CHUNK_BYTES, self.file_bytes % CHUNK_BYTES);
         let path = |file| path(instance, file);
         let body = match step.kind {
@@ -215,11 +215,11 @@ impl Workflow {
     }
 
     /// Files of the first application that are there after a step, by their numbers.
-    fn files_after(&self, step: Step) -> std::ops::RangeInclusive<usize> {
+    fn files_after(&self, step: TaskStep) -> std::ops::RangeInclusive<usize> {
         1..=step.task + usize::from(step.kind == Kind::Write)
     }
 
-    fn start_counters(&self, text: &mut String, after: Step) {
+    fn start_counters(&self, text: &mut String, after: TaskStep) {
         if self.counts_cached && after.kind != Kind::Compute {
             for file in self.files_after(after) {
                 line(text, format_args!("start {}", counter_name(after, file)));
@@ -228,7 +228,7 @@ impl Workflow {
     }
 
     fn add_counters(&self, text: &mut String) {
-        let counted = |step: &Step| self.counts_cached && step.kind != Kind::Compute;
+        let counted = |step: &TaskStep| self.counts_cached && step.kind != Kind::Compute;
         for step in self.steps().filter(counted) {
             for file in self.files_after(step) {
                 let (name, path) = (counter_name(step, file), path(0, file));

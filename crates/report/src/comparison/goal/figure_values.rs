@@ -43,7 +43,7 @@ impl FigureName {
     }
 
     /// Returns a sentence if the figure is a percentile of too few I/Os.
-    pub(super) fn untold(&self, comparison: &Comparison) -> Option<String> {
+    pub(super) fn too_few_ios(&self, comparison: &Comparison) -> Option<String> {
         let ios_min = DirectionTable::ios_min(self.metric)?;
         let tables = (comparison.sections.iter()).flat_map(|section| self.tables_in(section));
         let most = tables.map(DirectionTable::most_ios).max()?;

@@ -76,8 +76,8 @@ pub struct GoalRow {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kept: Vec<bool>,
     /// Why the figure tells nothing, in a sentence; empty if it does.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub untold: String,
+    #[serde(default, rename = "untold", skip_serializing_if = "String::is_empty")]
+    pub too_few_ios: String,
 }
 
 /// A comparison judged by goals and limits.
@@ -205,7 +205,7 @@ impl Goals {
     ///
     /// # Errors
     /// If the comparison has no such job or figure, in a message for the user.
-    pub fn judge(&self, comparison: &Comparison) -> Result<Judgement, String> {
+    pub fn evaluate(&self, comparison: &Comparison) -> Result<Judgement, String> {
         let values = |figure: &FigureName| figure.values(comparison);
         let goals: Vec<Values> = self
             .goals
@@ -215,7 +215,7 @@ impl Goals {
         let mut rows = Vec::new();
         for (goal, values) in self.goals.iter().zip(&goals) {
             rows.push(GoalRow {
-                untold: goal.figure.untold(comparison).unwrap_or_default(),
+                too_few_ios: goal.figure.too_few_ios(comparison).unwrap_or_default(),
                 ..row(goal.to_string(), goal.figure.metric, values)
             });
         }
@@ -236,15 +236,15 @@ impl Goals {
         }
         let keeps = |scheduler: &usize| rows.iter().all(|row| row.keeps(*scheduler));
         let eligible: Vec<usize> = (0..comparison.schedulers.len()).filter(keeps).collect();
-        let is_told = rows.iter().all(|row| row.untold.is_empty());
+        let has_enough = rows.iter().all(|row| row.too_few_ios.is_empty());
         let decided = self
             .decided(&goals)
-            .filter(|(_, values)| is_told && values.iter().any(|own| !own.is_empty()));
+            .filter(|(_, values)| has_enough && values.iter().any(|own| !own.is_empty()));
         let contest = decided
             .as_ref()
             .and_then(|decided| contest(comparison, decided, &eligible));
         let sentence = match comparison.has_verdict() {
-            true => judged_sentence(comparison, &rows, contest.as_ref()),
+            true => outcome_sentence(comparison, &rows, contest.as_ref()),
             false => comparison.headline.clone(),
         };
         Ok(Judgement {
@@ -320,7 +320,7 @@ fn row(name: String, metric: Metric, values: &Values) -> GoalRow {
         metric,
         values: values.iter().map(mean).collect(),
         kept: Vec::new(),
-        untold: String::new(),
+        too_few_ios: String::new(),
     }
 }
 
@@ -328,7 +328,7 @@ impl GoalRow {
     /// Returns whether it is a goal whose figure is missing under every scheduler, as a time
     /// is if the job never ended, or tells nothing.
     fn is_unmeasured(&self) -> bool {
-        let is_missing = self.values.iter().all(Option::is_none) || !self.untold.is_empty();
+        let is_missing = self.values.iter().all(Option::is_none) || !self.too_few_ios.is_empty();
         self.kept.is_empty() && is_missing
     }
 
@@ -338,7 +338,11 @@ impl GoalRow {
     }
 }
 
-fn judged_sentence(comparison: &Comparison, rows: &[GoalRow], contest: Option<&Contest>) -> String {
+fn outcome_sentence(
+    comparison: &Comparison,
+    rows: &[GoalRow],
+    contest: Option<&Contest>,
+) -> String {
     let mut sentences = Vec::new();
     let is_limited = rows.iter().any(|row| !row.kept.is_empty());
     match contest {
@@ -364,9 +368,9 @@ fn judged_sentence(comparison: &Comparison, rows: &[GoalRow], contest: Option<&C
         }
     }
     for row in rows.iter().filter(|row| row.is_unmeasured()) {
-        sentences.push(match row.untold.is_empty() {
+        sentences.push(match row.too_few_ios.is_empty() {
             true => format!("No {} has {}.", noun(&comparison.schedulers), row.name),
-            false => row.untold.clone(),
+            false => row.too_few_ios.clone(),
         });
     }
     for row in rows {

@@ -204,9 +204,9 @@ fn a_default_that_is_the_best_is_kept_for_that() {
         goals: vec!["victim.read.p99".parse().expect("a goal")],
         ..Goals::default()
     };
-    let mut judged = comparison.clone();
-    judged.judgement = Some(goals.judge(&judged).expect("judged"));
-    let advice = swapped.advise(&judged).expect("a verdict");
+    let mut evaluated = comparison.clone();
+    evaluated.judgement = Some(goals.evaluate(&evaluated).expect("evaluated"));
+    let advice = swapped.advise(&evaluated).expect("a verdict");
     let kept = "Keep mq-deadline (Linux 6.12 sets it by itself): noop is worse (p99 read latency \
                 of victim ";
     assert!(advice.sentence.starts_with(kept), "{}", advice.sentence);
@@ -284,7 +284,7 @@ fn limits_rule_rows_out() {
         goals: vec!["reader.bandwidth".parse().expect("a goal")],
         limits: vec!["victim.read.p99 < 1ms".parse().expect("a limit")],
     };
-    comparison.judgement = Some(goals.judge(&comparison).expect("known jobs"));
+    comparison.judgement = Some(goals.evaluate(&comparison).expect("known jobs"));
     let answer = both().answer(&comparison);
     assert_eq!(answer, Some(Answer::Take("mq-deadline".to_string())));
     let jobs = ["reader".to_string()];
@@ -317,7 +317,7 @@ fn what_the_idle_class_gets_decides_only_where_nothing_else_changes() {
         goals: vec!["victim.read.p99".parse().expect("a goal")],
         ..Goals::default()
     };
-    comparison.judgement = Some(goals.judge(&comparison).expect("known jobs"));
+    comparison.judgement = Some(goals.evaluate(&comparison).expect("known jobs"));
     let advice = both().advise(&comparison).expect("a verdict");
     assert_eq!(advice.take.as_deref(), Some("mq-deadline"));
 }
@@ -364,7 +364,7 @@ fn where_nobody_keeps_the_limits_there_is_nothing_to_change() {
         goals: vec!["reader.bandwidth".parse().expect("a goal")],
         limits: vec!["victim.read.p99 < 1us".parse().expect("a limit")],
     };
-    comparison.judgement = Some(goals.judge(&comparison).expect("known jobs"));
+    comparison.judgement = Some(goals.evaluate(&comparison).expect("known jobs"));
     let advice = both().advise(&comparison).expect("something to do");
     assert_eq!(
         advice.sentence,
@@ -399,7 +399,7 @@ fn the_largest_of_many_differences_may_be_chance() {
         goals: vec!["reader.read.bandwidth".parse().expect("a goal")],
         limits: Vec::new(),
     };
-    comparison.judgement = Some(goals.judge(&comparison).expect("known jobs"));
+    comparison.judgement = Some(goals.evaluate(&comparison).expect("known jobs"));
     let answer = both().answer(&comparison);
     assert_eq!(answer, Some(Answer::Take("mq-deadline".to_string())));
 }
@@ -432,7 +432,7 @@ fn a_longer_tail_beyond_p99_is_a_price() {
         goals: vec!["reader.read.bandwidth".parse().expect("a goal")],
         limits: Vec::new(),
     };
-    comparison.judgement = Some(goals.judge(&comparison).expect("known jobs"));
+    comparison.judgement = Some(goals.evaluate(&comparison).expect("known jobs"));
     let advice = both().advise(&comparison).expect("a verdict");
     assert_eq!(advice.take.as_deref(), Some("mq-deadline"));
     let price = "Its price: p99.9 read latency of victim x100.0.";
@@ -466,7 +466,7 @@ fn of_rows_that_reach_the_goal_alike_the_cheapest_is_taken() {
         goals: vec!["victim.read.p99".parse().expect("a goal")],
         limits: Vec::new(),
     };
-    comparison.judgement = Some(goals.judge(&comparison).expect("known jobs"));
+    comparison.judgement = Some(goals.evaluate(&comparison).expect("known jobs"));
     let advice = choices.advise(&comparison).expect("a verdict");
     assert_eq!(advice.take.as_deref(), Some("kyber"), "{}", advice.sentence);
     assert_eq!(advice.price, "");

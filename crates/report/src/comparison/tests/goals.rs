@@ -28,13 +28,13 @@ pub(super) fn victim_and_reader() -> Vec<SchedulerRuns> {
     schedulers
 }
 
-pub(super) fn judged(goals: &[&str], limits: &[&str]) -> Comparison {
+pub(super) fn evaluated(goals: &[&str], limits: &[&str]) -> Comparison {
     let mut comparison = compare(&victim_and_reader());
     let goals = Goals {
         goals: goals.iter().map(|goal| goal.parse().unwrap()).collect(),
         limits: limits.iter().map(|limit| limit.parse().unwrap()).collect(),
     };
-    comparison.judgement = Some(goals.judge(&comparison).unwrap());
+    comparison.judgement = Some(goals.evaluate(&comparison).unwrap());
     comparison
 }
 
@@ -44,7 +44,7 @@ fn sentence(comparison: &Comparison) -> &str {
 
 #[test]
 fn a_rate_of_one_direction_is_no_latency() {
-    let comparison = judged(&["reader.read.bandwidth"], &[]);
+    let comparison = evaluated(&["reader.read.bandwidth"], &[]);
     let said = sentence(&comparison);
     assert!(said.contains(" read bandwidth of reader"), "{said}");
 }
@@ -54,7 +54,7 @@ fn a_limit_may_be_a_part_of_another_rows_figure() {
     let name = victim_and_reader()[0].name.clone();
     let kept = |share: &str| {
         let limit = format!("reader.bandwidth >= {share} {name}");
-        judged(&["victim.p99"], &[&limit])
+        evaluated(&["victim.p99"], &[&limit])
             .judgement
             .and_then(|mut judgement| judgement.rows.pop())
             .map(|row| row.kept)
@@ -134,14 +134,14 @@ fn syncs_have_a_table() {
         goals: vec!["mixed.sync.p99".parse().unwrap()],
         ..Goals::default()
     };
-    let judgement = goals.judge(&comparison).unwrap();
+    let judgement = goals.evaluate(&comparison).unwrap();
     let p99 = judgement.rows[0].values[0].unwrap().mean;
     assert!((p99 - 2e6).abs() < 2e3, "{p99}");
 }
 
 #[test]
 fn a_goal_decides() {
-    let for_victim = judged(&["victim.read.p99"], &[]);
+    let for_victim = evaluated(&["victim.read.p99"], &[]);
     let said = "mq-deadline wins p99 read latency of victim (-99.5 % against noop).";
     assert_eq!(sentence(&for_victim), said);
     for shown in [text::render(&for_victim), html::render(&for_victim)] {
@@ -150,7 +150,7 @@ fn a_goal_decides() {
             "{shown}"
         );
     }
-    let for_all = judged(&["all.bandwidth"], &[]);
+    let for_all = evaluated(&["all.bandwidth"], &[]);
     assert!(
         sentence(&for_all).starts_with("noop wins bandwidth"),
         "{}",
@@ -160,20 +160,20 @@ fn a_goal_decides() {
 
 #[test]
 fn weights_decide_between_goals() {
-    let much = judged(&["10*victim.p99", "reader.bandwidth"], &[]);
+    let much = evaluated(&["10*victim.p99", "reader.bandwidth"], &[]);
     assert!(sentence(&much).starts_with("mq-deadline wins the goals together"));
-    let little = judged(&["0.01*victim.p99", "reader.bandwidth"], &[]);
+    let little = evaluated(&["0.01*victim.p99", "reader.bandwidth"], &[]);
     assert!(sentence(&little).starts_with("noop wins the goals together"));
 }
 
 #[test]
 fn who_breaks_a_limit_does_not_win() {
-    let limited = judged(&["all.bandwidth"], &["victim.read.p99 < 5ms"]);
+    let limited = evaluated(&["all.bandwidth"], &["victim.read.p99 < 5ms"]);
     assert_eq!(
         sentence(&limited),
         "mq-deadline alone keeps the limits. Not victim.read.p99 < 5ms: noop (18.0 ms)."
     );
-    let neither = judged(&["all.bandwidth"], &["victim.p99<1us"]);
+    let neither = evaluated(&["all.bandwidth"], &["victim.p99<1us"]);
     assert!(sentence(&neither).starts_with("No scheduler keeps the limits. Not"));
 }
 
@@ -185,13 +185,13 @@ fn where_io_failed_goals_name_no_winner() {
         goals: vec!["all.iops".parse().unwrap()],
         ..Goals::default()
     };
-    let said = goals.judge(&compare(&schedulers)).unwrap().sentence;
+    let said = goals.evaluate(&compare(&schedulers)).unwrap().sentence;
     assert!(said.starts_with("No verdict"), "{said}");
 }
 
 #[test]
 fn a_job_that_ended_under_no_scheduler_has_no_time_and_no_winner() {
-    let comparison = judged(&["victim.time"], &[]);
+    let comparison = evaluated(&["victim.time"], &[]);
     let judgement = comparison.judgement.as_ref().unwrap();
     assert_eq!(judgement.rows[0].values, [None, None]);
     assert!(judgement.contest.is_none() && judgement.is_unmeasured());
@@ -205,21 +205,21 @@ fn a_percentile_of_too_few_ios_is_no_goal() {
         run.jobs[1].read.ios = 99;
     }
     let comparison = compare(&schedulers);
-    let judged = |goal: &str| {
+    let evaluated = |goal: &str| {
         let goals = Goals {
             goals: vec![goal.parse().unwrap()],
             ..Goals::default()
         };
-        goals.judge(&comparison).unwrap()
+        goals.evaluate(&comparison).unwrap()
     };
-    let few = judged("victim.p99");
+    let few = evaluated("victim.p99");
     assert!(few.contest.is_none() && few.is_unmeasured());
     assert_eq!(
         few.sentence,
         "victim.p99 is not judged: there are at most 99 in a run, and a p99 needs 100; a longer \
          runtime brings them."
     );
-    assert!(judged("victim.mean").contest.is_some());
+    assert!(evaluated("victim.mean").contest.is_some());
 }
 
 #[test]
@@ -261,14 +261,14 @@ fn many_jobs_are_told_one_by_one_as_far_as_a_screen_goes() {
 fn an_answer_explains_the_marks_that_it_shows_and_no_others() {
     let unfinished = "unfinished: stopped before";
     let answer = |comparison: &Comparison| text::answer(comparison, text::Style::PLAIN);
-    let shown = answer(&judged(&["victim.time"], &[]));
+    let shown = answer(&evaluated(&["victim.time"], &[]));
     let row = shown.lines().find(|line| line.starts_with(" victim.time"));
     assert!(
         row.is_some_and(|row| row.ends_with("unfinished")),
         "{shown}"
     );
     assert!(shown.contains(unfinished), "{shown}");
-    let mut asked = judged(&["victim.p99"], &[]);
+    let mut asked = evaluated(&["victim.p99"], &[]);
     asked.question = Some("Which scheduler?".to_string());
     let shown = answer(&asked);
     assert!(
@@ -299,7 +299,7 @@ fn mistakes_are_told() {
         ..Goals::default()
     };
     let comparison = compare(&victim_and_reader());
-    let said = unknown.judge(&comparison).unwrap_err();
+    let said = unknown.evaluate(&comparison).unwrap_err();
     assert_eq!(
         said,
         "other.p99: no such figure; the jobs are reader and victim"
@@ -317,7 +317,7 @@ fn mistakes_are_told() {
         ..Goals::default()
     };
     assert!(
-        both.judge(&comparison)
+        both.evaluate(&comparison)
             .unwrap_err()
             .contains("reader.read.p99")
     );
@@ -334,7 +334,7 @@ fn a_job_s_name_may_have_dots() {
         ..Goals::default()
     };
     assert_eq!(
-        goals.judge(&compare(&schedulers)).unwrap().rows[0].name,
+        goals.evaluate(&compare(&schedulers)).unwrap().rows[0].name,
         "db.1.read.p99.9"
     );
 }

@@ -47,8 +47,11 @@ fn every_way_out_says_which_drive_when_and_why() {
     let json = fio_json::render(run, fio_json::Options::default());
     says_all(&json);
     let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
-    let told = &json["blklab"]["disks"][0]["device"]["too_full"];
-    assert_eq!((&told["writes"], &told["plane"]), (&17.into(), &3.into()));
+    let too_full = &json["blklab"]["disks"][0]["device"]["too_full"];
+    assert_eq!(
+        (&too_full["writes"], &too_full["plane"]),
+        (&17.into(), &3.into())
+    );
     let comparison = compare(&schedulers);
     assert!(
         comparison

@@ -1,11 +1,11 @@
 //! Settings measured for real.
 
-use super::goals::judged;
+use super::goals::evaluated;
 use crate::comparison::{Answer, Verification, choice_of};
 
 #[test]
 fn the_answer_is_the_choice_and_else_the_best_by_the_goals() {
-    let simulated = judged(&["victim.read.p99"], &[]);
+    let simulated = evaluated(&["victim.read.p99"], &[]);
     let [first, second] = &simulated.schedulers[..] else {
         panic!("two schedulers");
     };
@@ -19,9 +19,9 @@ fn the_answer_is_the_choice_and_else_the_best_by_the_goals() {
 
 #[test]
 fn regret_is_what_the_best_has_over_the_choice() {
-    let measured = judged(&["victim.read.p99"], &[]);
+    let measured = evaluated(&["victim.read.p99"], &[]);
     let names = measured.schedulers.clone();
-    let row = &measured.judgement.as_ref().expect("judged").rows[0];
+    let row = &measured.judgement.as_ref().expect("evaluated").rows[0];
     let p99 = |at: usize| row.values[at].expect("measured").mean;
     let good = Verification::new(&measured, &names[1]).expect("measured");
     assert_eq!(good.regret, Some(0.0));
@@ -41,7 +41,7 @@ fn regret_is_what_the_best_has_over_the_choice() {
 
 #[test]
 fn a_choice_that_breaks_a_limit_has_no_regret() {
-    let measured = judged(&["all.bandwidth"], &["victim.read.p99 < 5ms"]);
+    let measured = evaluated(&["all.bandwidth"], &["victim.read.p99 < 5ms"]);
     let names = measured.schedulers.clone();
     let choice = Verification::new(&measured, &names[0]).expect("measured");
     assert_eq!(choice.regret, None);
@@ -50,7 +50,7 @@ fn a_choice_that_breaks_a_limit_has_no_regret() {
         "{}",
         choice.sentence
     );
-    let neither = judged(&["all.bandwidth"], &["victim.p99 < 1us"]);
+    let neither = evaluated(&["all.bandwidth"], &["victim.p99 < 1us"]);
     let none = Verification::new(&neither, &names[0]).expect("measured");
     assert!(none.sentence.contains("no setting"), "{}", none.sentence);
 }

@@ -6,7 +6,7 @@ use comfy_table::{Cell as TableCell, Table};
 
 use super::{
     Style, coloured, indented, new_table, right, slowest, with_whole_words, without_padding,
-    write_curves, write_end, write_judgement,
+    write_curves, write_end, write_goal_outcome,
 };
 use crate::comparison::{Comparison, DirectionTable, Metric, Section, axis};
 use crate::quantity;
@@ -28,7 +28,7 @@ fn write_answer(out: &mut String, comparison: &Comparison, style: Style) -> fmt:
         }
     }
     match &comparison.judgement {
-        Some(judgement) => write_judgement(out, comparison, judgement, style)?,
+        Some(judgement) => write_goal_outcome(out, comparison, judgement, style)?,
         None => write_verdicts(out, &comparison.sections, &comparison.headline)?,
     }
     // Recorded only where somebody asked for it.

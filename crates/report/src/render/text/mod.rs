@@ -104,7 +104,7 @@ fn write_end(
     }
 }
 
-fn write_judgement(
+fn write_goal_outcome(
     out: &mut String,
     comparison: &Comparison,
     judgement: &Judgement,
@@ -127,7 +127,7 @@ fn write_comparison(out: &mut String, comparison: &Comparison, style: Style) -> 
         writeln!(out, "{}\n", comparison.headline)?;
     }
     if let Some(judgement) = &comparison.judgement {
-        write_judgement(out, comparison, judgement, style)?;
+        write_goal_outcome(out, comparison, judgement, style)?;
     }
     write_why(out, comparison, style)?;
     write_calls(out, comparison, style)?;

@@ -42,7 +42,7 @@ pub(super) struct SubmissionRing {
 }
 
 /// What the thread does next.
-enum Step {
+enum RingAction {
     Submit(u32),
     /// Flushing the plug of this drive.
     Unplug(usize),
@@ -82,10 +82,10 @@ impl SubmissionRing {
     }
 
     /// The next step; `None` if the ring is empty and nothing is plugged.
-    fn step(&mut self, plugs: &[Plug]) -> Option<Step> {
+    fn step(&mut self, plugs: &[Plug]) -> Option<RingAction> {
         if self.found == 0 || self.plugged >= MAX_PLUGGED {
             if let Some(disk) = plugs.iter().position(|plug| !plug.is_empty()) {
-                return Some(Step::Unplug(disk));
+                return Some(RingAction::Unplug(disk));
             }
             self.plugged = 0;
         }
@@ -96,7 +96,7 @@ impl SubmissionRing {
         let slot = self.entries.pop_front()?;
         self.found -= 1;
         self.plugged += u32::from(self.plugs);
-        Some(Step::Submit(slot))
+        Some(RingAction::Submit(slot))
     }
 }
 
@@ -146,14 +146,14 @@ impl JobProcess {
             return self.set_next_step(now, system);
         }
         match ring.step(&self.plugs) {
-            Some(Step::Submit(slot)) => {
+            Some(RingAction::Submit(slot)) => {
                 let plugs = ring.plugs;
                 match self.ios[slot as usize].is_forced {
                     true => self.punt(now, slot, system),
                     false => self.submit_directly(now, slot, plugs, system),
                 }
             }
-            Some(Step::Unplug(disk)) => self.unplug(now, disk, system),
+            Some(RingAction::Unplug(disk)) => self.unplug(now, disk, system),
             None => {
                 ring.next_step = None;
                 ring.empty_since = Some(now);
@@ -174,7 +174,7 @@ mod tests {
         let mut next = |added: &[u32]| {
             ring.entries.extend(added);
             match ring.step(&[]) {
-                Some(Step::Submit(slot)) => Some((slot, ring.plugs)),
+                Some(RingAction::Submit(slot)) => Some((slot, ring.plugs)),
                 _ => None,
             }
         };

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use blklab_fs::{Advice, MmapAdvice, OpenFlags, PAGE_BYTES};
 use blklab_workload::calls::{
     self, CALLS, Call as Listed, CallError, CallList, Errno, Handle, Interface, Made, MapAdvice,
-    Notification, Operation, Path, PreparedKind, Program, ProgramName, RangeSync, Requests, Step,
-    SubmitFlags, WaitMode,
+    Notification, Operation, Path, PreparedKind, Program, ProgramName, ProgramStep, RangeSync,
+    Requests, SubmitFlags, WaitMode,
 };
 
 use crate::disk::Disk;
@@ -244,17 +244,17 @@ impl Names<'_> {
         &mut self,
         script: &mut Script,
         name: &ProgramName,
-        steps: &[Step],
+        steps: &[ProgramStep],
     ) -> Result<(), CallError> {
         for step in steps {
             match step {
-                Step::Call(made) => {
+                ProgramStep::Call(made) => {
                     let action = self.action(script, name, made)?;
                     let number = script.actions.len();
                     script.actions.push(action);
                     script.instructions.push(Instruction::Act(number));
                 }
-                Step::Repeat { times, steps } => {
+                ProgramStep::Repeat { times, steps } => {
                     let begin = script.instructions.len();
                     let times = *times;
                     (script.instructions).push(Instruction::Repeat { times, end: begin });

@@ -12,7 +12,7 @@ use super::argument::{
     Advice, Bytes, Count, Duration, Errno, Handle, OpenFlags, Path, ProgramName, RangeSync, Target,
 };
 use super::call::Call;
-use super::list::{CallList, Made, Program, Step};
+use super::list::{CallList, Made, Program, ProgramStep};
 use super::request::{Operation, Requests, SubmitFlags};
 use crate::trace::{Fault, Lines, TraceError};
 use line::{Event, Line, Syscall};
@@ -176,7 +176,7 @@ struct Thread {
     working_folder: Vec<u8>,
     /// The path of the executable.
     program: String,
-    steps: Vec<Step>,
+    steps: Vec<ProgramStep>,
     /// When the last call ended, or when the thread began.
     since_ns: u64,
     /// The time that the thread computed and slept since its last call in the list.
@@ -382,7 +382,7 @@ impl Recorder<'_> {
         let (think_ns, sleep_ns) = (thread.think_ns, thread.sleep_ns);
         (thread.think_ns, thread.sleep_ns) = (0, 0);
         let mut add = |call, error| {
-            thread.steps.push(Step::Call(Made {
+            thread.steps.push(ProgramStep::Call(Made {
                 call,
                 error,
                 line: 0,
@@ -925,7 +925,7 @@ impl Recorder<'_> {
             };
             let mut steps = thread.steps;
             for step in &mut steps {
-                if let Step::Call(Made {
+                if let ProgramStep::Call(Made {
                     call: Call::Start { program } | Call::Wait { program },
                     ..
                 }) = step

@@ -200,7 +200,7 @@ impl Files {
             return;
         }
         match (self.before.get_mut(path), known) {
-            (Some(Known::File(bytes)), Known::File(told)) => *bytes = (*bytes).max(told),
+            (Some(Known::File(bytes)), Known::File(seen)) => *bytes = (*bytes).max(seen),
             (Some(before @ Known::File(_)), Known::Directory) => *before = known,
             (Some(_), _) => {}
             (None, known) => {
@@ -210,12 +210,12 @@ impl Files {
     }
 
     /// Records a call on paths and its result.
-    pub(super) fn called(&mut self, call: &Call, told: Option<Known>, error: Option<Errno>) {
+    pub(super) fn called(&mut self, call: &Call, known: Option<Known>, error: Option<Errno>) {
         let done = error.is_none();
         match call {
             Call::Stat { path } | Call::Lstat { path } if done => {
-                self.had(&path.0, told.unwrap_or(Known::File(0)));
-                self.learn(&path.0, told);
+                self.had(&path.0, known.unwrap_or(Known::File(0)));
+                self.learn(&path.0, known);
             }
             Call::Mkdir { path } if done => self.record_creation(&path.0, 0),
             Call::Mkdir { path } if error.map(Errno::name) == Some("EEXIST") => {
