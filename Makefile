@@ -56,7 +56,7 @@ IMAGE_STEPS = 10000
 IMAGE_CUTS = 1000
 images: setup
 	BLKLAB_IMAGE_STEPS=$(IMAGE_STEPS) BLKLAB_IMAGE_CUTS=$(IMAGE_CUTS) PROPTEST_RNG_SEED=1 \
-		$(CARGO) test --locked --package blklab-fs --test image
+		$(CARGO) test --locked --package blklab-fs --test fs image::
 	BLKLAB_IMAGE_STEPS=$(IMAGE_STEPS) PROPTEST_RNG_SEED=1 \
 		$(CARGO) test --locked --package blklab-sim --lib random_calls
 # Kills the server of each front end a hundred times under load; `make test` does so once or

@@ -2,7 +2,7 @@
 //! without end.
 #![no_main]
 
-#[path = "../../crates/fs/tests/image/exercise.rs"]
+#[path = "../../crates/fs/tests/fs/image/exercise.rs"]
 mod exercise;
 
 use std::cell::RefCell;

@@ -22,7 +22,6 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod trade;
-mod unwritten;
 mod verdict;
 mod verification;
 mod why;

@@ -6,7 +6,7 @@ use super::figure::Metric;
 use super::runs::SchedulerRuns;
 use super::section::Section;
 use super::slowest;
-use super::{starved, unwritten};
+use super::starved;
 use crate::quantity::{and_list, latency, short};
 
 /// A note is made if one scheduler's runs take this many times as long as another's.
@@ -16,6 +16,9 @@ const TIME_RATIO_MAX: f64 = 1.2;
 /// length, and in nanoseconds, as a disk may take long for one I/O.
 const LATE_SHARE_MIN: f64 = 0.1;
 const LATE_NS_MIN: f64 = 1e8;
+
+/// A note is made if at least this share of what a drive read holds nothing.
+const UNWRITTEN_SHARE_MIN: f64 = 0.1;
 
 /// Returns all notes, each once.
 pub(crate) fn notes(schedulers: &[SchedulerRuns]) -> Vec<String> {
@@ -27,7 +30,7 @@ pub(crate) fn notes(schedulers: &[SchedulerRuns]) -> Vec<String> {
         }
     }
     notes.extend(too_full_notes(schedulers));
-    notes.extend(unwritten::notes(schedulers));
+    notes.extend(unwritten_notes(schedulers));
     notes.extend(note_on_unequal_times(schedulers));
     notes.extend(schedulers.iter().filter_map(note_on_falling_behind));
     notes.extend(schedulers.iter().filter_map(starved::note));
@@ -106,7 +109,7 @@ fn note_on_unequal_times(schedulers: &[SchedulerRuns]) -> Option<String> {
 
 /// Returns what the reader needs to know of a run's drives.
 pub fn drive_notes(run: &Results) -> Vec<String> {
-    [too_full(run), unwritten::unwritten(run)].concat()
+    [too_full(run), unwritten(run)].concat()
 }
 
 /// Returns a note for each scheduler under which a drive was too full.
@@ -152,4 +155,35 @@ fn too_full_sentence(disk: &DiskStats, drive: &str, found: TooFull) -> String {
         blocks(data_blocks),
         blocks(spare_blocks),
     )
+}
+
+/// Returns a sentence on each drive of a run of which much that was read holds nothing: an SSD
+/// answers such reads without its flash, faster than it would read data.
+fn unwritten(run: &Results) -> Vec<String> {
+    let disks = run.disks.iter();
+    disks
+        .filter_map(|disk| sentence_on_unwritten(disk, &run.drive))
+        .collect()
+}
+
+/// Returns the same of the first run that has any; others differ by a little.
+fn unwritten_notes(schedulers: &[SchedulerRuns]) -> Vec<String> {
+    let runs = schedulers.iter().flat_map(|s| &s.runs);
+    let found = runs.map(unwritten).find(|sentences| !sentences.is_empty());
+    found.unwrap_or_default()
+}
+
+fn sentence_on_unwritten(disk: &DiskStats, drive: &str) -> Option<String> {
+    let empty = disk.device.sectors_read_unwritten as f64;
+    // The queue's count leaves out what is still in flight.
+    let share = (empty / disk.queue.sectors[0].max(1) as f64).min(1.0);
+    (share >= UNWRITTEN_SHARE_MIN).then(|| {
+        format!(
+            "{} ({drive}): {} % of what was read holds nothing (never written, or discarded), \
+             which the drive answers with zeroes and without its flash; where it starts fresh, \
+             --state filled has it hold data",
+            disk.name,
+            short(share * 100.0),
+        )
+    })
 }

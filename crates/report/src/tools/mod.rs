@@ -3,13 +3,11 @@
 
 mod biolatency;
 mod biosnoop;
-mod blkparse;
-mod blktrace;
+mod formats;
 mod iostat;
 mod mpstat;
 mod requests;
 mod run;
-mod tracefs;
 
 use blklab_stats::Timeline;
 use blklab_workload::trace::TraceError;
@@ -32,9 +30,9 @@ pub struct Tool {
 
 /// All tools.
 pub static TOOLS: &[&Tool] = &[
-    &tracefs::TOOL,
-    &blktrace::TOOL,
-    &blkparse::TOOL,
+    &formats::TRACEFS,
+    &formats::BLKTRACE,
+    &formats::BLKPARSE,
     &biosnoop::TOOL,
     &biolatency::TOOL,
     &iostat::TOOL,

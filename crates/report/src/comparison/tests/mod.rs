@@ -1,11 +1,10 @@
 //! Comparisons of made-up runs, and their reports.
 
 mod advice;
+mod drive_notes;
 mod goals;
 mod merge;
 mod processes;
-mod too_full;
-mod unwritten;
 mod verdict;
 mod verification;
 mod why;

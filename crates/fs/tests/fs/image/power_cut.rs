@@ -7,8 +7,8 @@ use blklab_fs::{FatWidth, FsError, Image, Storage, Volume};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
-use crate::model::{Model, TreeCall, after_no_space, step, steps, tree};
-use crate::{Kind, judged, options, root};
+use crate::image::model::{Model, TreeCall, after_no_space, step, steps, tree};
+use crate::image::{Kind, judged, options, root};
 
 /// Where something was written, and what.
 type Written = (usize, Vec<u8>);

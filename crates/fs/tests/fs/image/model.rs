@@ -7,7 +7,7 @@ use blklab_fs::{FileKind, FileSystem, FsError, Image, NewInode, Storage, Volume}
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
-use crate::{is_sound, kinds, options, root};
+use crate::image::{is_sound, kinds, options, root};
 
 /// What a tree should hold: directories are `None`.
 pub type Model = BTreeMap<String, Option<Vec<u8>>>;

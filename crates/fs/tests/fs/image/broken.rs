@@ -6,8 +6,8 @@ use blklab_fs::{FileSystem, FsError, Image, MountOptions, NewInode, Volume};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
-use crate::exercise::exercise;
-use crate::{Kind, Memory, kinds, root};
+use crate::image::exercise::exercise;
+use crate::image::{Kind, Memory, kinds, root};
 
 /// A file system with a tree in it.
 fn filled(kind: Kind) -> Volume<Memory> {

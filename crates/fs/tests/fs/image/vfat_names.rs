@@ -7,7 +7,7 @@ use blklab_fs::{
     FatWidth, FileSystem, FsError, Image, MountOptions, NewInode, VfatOptions, Volume,
 };
 
-use crate::{Kind, Memory, root};
+use crate::image::{Kind, Memory, root};
 
 const NAME: &str = "ＳＪＩＳ";
 

@@ -9,7 +9,7 @@ use std::process::Command;
 use blklab_fs::{FatWidth, FileKind, FileSystem, FsError, Image, NewInode, Storage, Volume};
 use blklab_judges::have;
 
-use crate::{Kind, Memory, is_sound, judged, options, root};
+use crate::image::{Kind, Memory, is_sound, judged, options, root};
 
 const EXT2: Kind = Kind::Ext2 {
     block: 1024,
@@ -240,7 +240,7 @@ fn a_deleted_file_can_still_be_read_from_the_device() {
 
 #[test]
 fn a_full_file_system_says_so_and_keeps_what_it_had() {
-    for kind in crate::kinds() {
+    for kind in crate::image::kinds() {
         let volume = kind.volume();
         let top = volume.file_system().root();
         let file = volume

@@ -1,0 +1,4 @@
+//! The page cache on a drive of the tests, and file systems in images.
+
+mod image;
+mod page_cache;
