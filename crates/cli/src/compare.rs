@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use blklab_experiment::{Plan, Purpose, Setting, Simulated, WorkloadSource, disk_of_another_kind};
 use blklab_report::{Origin, Question, SameWork, SchedulerRuns};
+use blklab_sim::Replay;
 use blklab_stats::World;
 
 use crate::args::{CompareArgs, ModelArgs, PaceArgs, ReplayArgs, SweepArgs, WorldArg};
@@ -147,14 +148,7 @@ fn simulated(
         world.check_modelled()?;
     }
     sweep.check_goals(&work, models, &settings)?;
-    world.replay = replay;
-    world.recording = sweep
-        .html
-        .is_some()
-        .then(|| sweep.timeline.recording(Purpose::Page));
-    world.power_loss_at_ns = models.power_loss_at;
-    world.tail = sweep.timeline.tail(models.why);
-    world.traces_requests = sweep.tables.trace_requests();
+    configure(&mut world, models, sweep, replay);
     let plan = Plan {
         repeats: sweep.repeats.unwrap_or(quick.repeats),
         seed: models.seed(),
@@ -170,7 +164,6 @@ fn simulated(
             "stopped before any run had ended".to_string(),
         ));
     }
-    let (has_all, missing) = (rows.len() == settings.len(), finished.missing_repeats);
     let descriptions = world.descriptions();
     let origin = Origin {
         command: caller.command.clone(),
@@ -178,60 +171,111 @@ fn simulated(
         drive_text: descriptions.drive,
         machine_text: descriptions.machine,
     };
-    let mut compared = Compared::new(sweep, rows, origin)?;
-    let comparison = &mut compared.comparison;
-    let parts = same_work(&settings, &compared.settings);
-    comparison
-        .evaluate_by_work(&compared.settings, &parts, &sweep.goals())
-        .map_err(Failure::mistake)?;
-    comparison.interrupted = interrupted;
-    comparison.notes.extend(note_on_kind(&settings, &work)?);
-    comparison.notes.extend(world.note_on_states());
-    comparison.notes.extend(quick.note);
-    if world.varies_arrivals && matches!(work, WorkloadSource::Trace(_)) {
-        comparison.notes.push(ONE_RECORDING.to_string());
-    }
-    if missing > 0 {
-        let (done, all) = (plan.repeats - missing, plan.repeats);
-        let others = match has_all {
-            true => "",
-            false => "; what has not run once is left out",
-        };
-        let note = format!("stopped after {done} of {all} runs each{others}");
-        comparison.notes.push(note);
-    }
-    let choices = advice::choices_of_models(&settings, &work, sweep.kernel())?;
-    if choices.is_none() {
-        comparison
-            .notes
-            .extend(note_on_no_advice(&world, &settings));
-    }
-    let Some(choices) = choices.filter(|_| has_all) else {
-        return Ok(compared);
-    };
-    comparison.advice = choices.advise(comparison);
-    if let Some(advice) = comparison.advice.as_mut().filter(|_| sweep.quick) {
-        advice.make_first_look();
-    }
-    let tried = sweep.assumed.unwrap_or(match plan.repeats {
-        1 => 0,
-        _ if sweep.quick || missing > 0 => 0,
-        _ => ASSUMED_TRIED,
-    });
-    let sensitivity = advice::Sensitivity {
+    let ended = EndedRuns {
         sweep,
         world: &world,
         work: &work,
         settings: &settings,
-        choices: &choices,
         plan,
         caller,
+        has_all: rows.len() == settings.len(),
+        missing_repeats: finished.missing_repeats,
     };
-    // What a first look leaves out its note says.
-    if tried > 0 || !sweep.quick {
-        sensitivity.analyse(&mut compared, tried)?;
-    }
+    let mut compared = Compared::new(sweep, rows, origin)?;
+    compared.comparison.interrupted = interrupted;
+    ended.add_notes(&mut compared, quick.note)?;
+    ended.advise(&mut compared)?;
     Ok(compared)
+}
+
+/// Sets what the runs of a world record and how they go.
+fn configure(world: &mut Simulated<'_>, models: &ModelArgs, sweep: &SweepArgs, replay: Replay) {
+    world.replay = replay;
+    world.recording = sweep
+        .html
+        .is_some()
+        .then(|| sweep.timeline.recording(Purpose::Page));
+    world.power_loss_at_ns = models.power_loss_at;
+    world.tail = sweep.timeline.tail(models.why);
+    world.traces_requests = sweep.tables.trace_requests();
+}
+
+/// Simulated runs that have ended, and what they were asked for.
+struct EndedRuns<'a> {
+    sweep: &'a SweepArgs,
+    world: &'a Simulated<'a>,
+    work: &'a WorkloadSource,
+    settings: &'a [Setting],
+    plan: Plan,
+    caller: &'a Caller<'a>,
+    /// Every row has at least one run.
+    has_all: bool,
+    /// How many runs of each row were left out.
+    missing_repeats: usize,
+}
+
+impl EndedRuns<'_> {
+    /// Evaluates the rows by the work that they did, and adds the notes on it.
+    fn add_notes(&self, compared: &mut Compared, on_quick: Option<String>) -> Result<(), Failure> {
+        let comparison = &mut compared.comparison;
+        let parts = same_work(self.settings, &compared.settings);
+        comparison
+            .evaluate_by_work(&compared.settings, &parts, &self.sweep.goals())
+            .map_err(Failure::mistake)?;
+        let notes = &mut comparison.notes;
+        notes.extend(note_on_kind(self.settings, self.work)?);
+        notes.extend(self.world.note_on_states());
+        notes.extend(on_quick);
+        if self.world.varies_arrivals && matches!(self.work, WorkloadSource::Trace(_)) {
+            notes.push(ONE_RECORDING.to_string());
+        }
+        if self.missing_repeats > 0 {
+            let all = self.plan.repeats;
+            let done = all - self.missing_repeats;
+            let others = match self.has_all {
+                true => "",
+                false => "; what has not run once is left out",
+            };
+            notes.push(format!("stopped after {done} of {all} runs each{others}"));
+        }
+        Ok(())
+    }
+
+    /// Adds the advice, and how it depends on values that nobody measured.
+    fn advise(&self, compared: &mut Compared) -> Result<(), Failure> {
+        let (sweep, comparison) = (self.sweep, &mut compared.comparison);
+        let choices = advice::choices_of_models(self.settings, self.work, sweep.kernel())?;
+        if choices.is_none() {
+            let note = note_on_no_advice(self.world, self.settings);
+            comparison.notes.extend(note);
+        }
+        let Some(choices) = choices.filter(|_| self.has_all) else {
+            return Ok(());
+        };
+        comparison.advice = choices.advise(comparison);
+        if let Some(advice) = comparison.advice.as_mut().filter(|_| sweep.quick) {
+            advice.make_first_look();
+        }
+        let tried = sweep.assumed.unwrap_or(match self.plan.repeats {
+            1 => 0,
+            _ if sweep.quick || self.missing_repeats > 0 => 0,
+            _ => ASSUMED_TRIED,
+        });
+        // What a first look leaves out its note says.
+        if tried == 0 && sweep.quick {
+            return Ok(());
+        }
+        let sensitivity = advice::Sensitivity {
+            sweep,
+            world: self.world,
+            work: self.work,
+            settings: self.settings,
+            choices: &choices,
+            plan: self.plan,
+            caller: self.caller,
+        };
+        sensitivity.analyse(compared, tried)
+    }
 }
 
 /// Returns a note if the job names a disk of another kind than the drive that is simulated, which

@@ -450,6 +450,11 @@ impl<'a> Simulated<'a> {
             ))),
         }
     }
+
+    fn is_abandoned(&self) -> bool {
+        self.abandon
+            .is_some_and(|stop| stop.load(Ordering::Relaxed))
+    }
 }
 
 impl World for Simulated<'_> {
@@ -495,15 +500,12 @@ impl World for Simulated<'_> {
             if let Some(end_ns) = end_ns {
                 reached(now.0 as f64 / end_ns as f64);
             }
-            match self
-                .abandon
-                .is_some_and(|stop| stop.load(Ordering::Relaxed))
-            {
+            match self.is_abandoned() {
                 true => ControlFlow::Break(()),
                 false => ControlFlow::Continue(()),
             }
         };
-        let mut run = |record: Option<Window>| {
+        let mut run = |record: Option<Window>| -> Result<Results, Error> {
             let setup = Setup {
                 workload,
                 machine: &self.machines.0[row.machine].1,
@@ -515,14 +517,8 @@ impl World for Simulated<'_> {
                 power_loss_at: self.power_loss_at_ns.map(Nanos),
                 caching: row.caching,
             };
-            blklab_sim::run_watched(&setup, &mut watch)
+            Ok(blklab_sim::run_watched(&setup, &mut watch)?)
         };
-        // Only the first run of each row is analysed.
-        let is_first = planned.repeat == Some(0);
-        let recording = self.recording.filter(|_| is_first);
-        let window = recording.map(|recording| recording.window(drive, ramp_ns));
-        let tail = self.tail.filter(|_| is_first);
-        let traces = self.traces_requests && is_first;
         if self.times_requests {
             return Ok(timed(run(Some(Window {
                 start_ns: ramp_ns,
@@ -531,14 +527,46 @@ impl World for Simulated<'_> {
                 detail: Detail::Bios,
             }))?));
         }
-        if tail.is_none() && !traces {
-            return Ok(run(window)?);
+        // Only the first run of each row is analysed.
+        let is_first = planned.repeat == Some(0);
+        let recording = self.recording.filter(|_| is_first);
+        let window = recording.map(|recording| recording.window(drive, ramp_ns));
+        let traced = RequestTrace {
+            tail: self.tail.filter(|_| is_first),
+            keeps_requests: self.traces_requests && is_first,
+        };
+        match traced.tail.is_some() || traced.keeps_requests {
+            true => traced.of_run(&mut run, window, ramp_ns),
+            false => run(window),
         }
-        let start_ns = tail.and_then(|tail| tail.start_ns);
+    }
+
+    fn check(&self, rows: &[Row]) -> Result<(), Error> {
+        self.check_power_loss(rows)?;
+        self.check_recording(rows)
+    }
+}
+
+/// What is taken from a run whose requests are all recorded.
+struct RequestTrace {
+    tail: Option<Tail>,
+    keeps_requests: bool,
+}
+
+impl RequestTrace {
+    /// Runs with a record of all requests, and once more if a timeline is wanted, too: around one
+    /// of the slow requests.
+    fn of_run(
+        &self,
+        run: &mut dyn FnMut(Option<Window>) -> Result<Results, Error>,
+        window: Option<Window>,
+        ramp_ns: u64,
+    ) -> Result<Results, Error> {
+        let start_ns = self.tail.and_then(|tail| tail.start_ns);
         let mut results = run(Some(Window {
             start_ns: start_ns.unwrap_or(ramp_ns),
             length_ns: u64::MAX,
-            max_entries: match traces {
+            max_entries: match self.keeps_requests {
                 true => REQUESTS_ENTRIES,
                 false => SLOWEST_ENTRIES,
             },
@@ -552,13 +580,11 @@ impl World for Simulated<'_> {
                 .unwrap_or_default()
                 .to_string()
         };
-        let slowest = recorded.as_ref().zip(tail);
+        let slowest = recorded.as_ref().zip(self.tail);
         let slowest = slowest.map(|(recorded, tail)| recorded.slowest(tail.percent, job_of));
-        let traced_requests = recorded.filter(|_| traces);
+        let traced_requests = recorded.filter(|_| self.keeps_requests);
         let traced_requests = traced_requests.map(|recorded| recorded.traced_requests());
         if let Some(window) = window {
-            // The same run is repeated to record a timeline around one of its slow
-            // requests.
             results = run(Some(around(window, slowest.as_ref(), start_ns)))?;
         }
         Ok(Results {
@@ -566,11 +592,6 @@ impl World for Simulated<'_> {
             traced_requests,
             ..results
         })
-    }
-
-    fn check(&self, rows: &[Row]) -> Result<(), Error> {
-        self.check_power_loss(rows)?;
-        self.check_recording(rows)
     }
 }
 

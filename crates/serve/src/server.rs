@@ -66,6 +66,57 @@ impl RunningExport {
     }
 }
 
+/// The exports of a server, with what their virtual machines and this machine's kernel use.
+#[derive(Default)]
+struct StartedExports {
+    exports: Vec<RunningExport>,
+    machines: Vec<VhostUserServer>,
+    /// The disks to make of ublk and of target_core_user.
+    disks: Vec<(FrontEndSetup, UblkNumber)>,
+    scsi_disks: Vec<TcmuSetup>,
+}
+
+impl StartedExports {
+    fn start(
+        prepared: Vec<Prepared<'_>>,
+        config: &ServerConfig,
+        clock: Clock,
+        watch: &PanicWatch,
+        bindings: &mut Bindings,
+    ) -> Result<StartedExports, String> {
+        let mut started = StartedExports::default();
+        for one in prepared {
+            let socket = one.config.vhost_user.clone().map(Listen::Unix);
+            let listener = bindings.bind(socket.as_slice())?.pop();
+            let (ublk, tcmu) = (one.config.ublk, one.config.tcmu.clone());
+            let drive = one.config.drive.as_ref();
+            let max_segments = drive.map_or(MAX_SEGMENTS, |(_, d)| d.identity().max_segments);
+            let (export, front_end) = one.start(clock, config, watch)?;
+            started
+                .disks
+                .extend(ublk.map(|number| (front_end.clone(), number)));
+            started.scsi_disks.extend(tcmu.map(|name| TcmuSetup {
+                name,
+                front_end: front_end.clone(),
+            }));
+            if let Some(listener) = listener {
+                let devices = DeviceSetup {
+                    front_end,
+                    max_segments,
+                    allow_unsealed: config.insecure_unsealed_memory,
+                    max_connections: config.limits.connections,
+                    queues_started: AtomicUsize::new(0),
+                };
+                started
+                    .machines
+                    .push(VhostUserServer::start(listener, devices)?);
+            }
+            started.exports.push(export);
+        }
+        Ok(started)
+    }
+}
+
 impl Server {
     /// Starts serving. When it returns, clients can connect.
     ///
@@ -103,33 +154,12 @@ impl Server {
         let metrics = bindings.bind(&metrics)?;
         let metrics_address = config.metrics.and(bindings.addresses.last().cloned());
         let offers = offers(&prepared);
-        let (mut exports, mut machines) = (Vec::new(), Vec::new());
-        let mut wanted_disks: Vec<(FrontEndSetup, UblkNumber)> = Vec::new();
-        let mut wanted_scsi_disks: Vec<TcmuSetup> = Vec::new();
-        for one in prepared {
-            let socket = one.config.vhost_user.clone().map(Listen::Unix);
-            let listener = bindings.bind(socket.as_slice())?.pop();
-            let (ublk, tcmu) = (one.config.ublk, one.config.tcmu.clone());
-            let drive = one.config.drive.as_ref();
-            let max_segments = drive.map_or(MAX_SEGMENTS, |(_, d)| d.identity().max_segments);
-            let (export, front_end) = one.start(clock, config, &watch)?;
-            wanted_disks.extend(ublk.map(|number| (front_end.clone(), number)));
-            wanted_scsi_disks.extend(tcmu.map(|name| TcmuSetup {
-                name,
-                front_end: front_end.clone(),
-            }));
-            if let Some(listener) = listener {
-                let devices = DeviceSetup {
-                    front_end,
-                    max_segments,
-                    allow_unsealed: config.insecure_unsealed_memory,
-                    max_connections: config.limits.connections,
-                    queues_started: AtomicUsize::new(0),
-                };
-                machines.push(VhostUserServer::start(listener, devices)?);
-            }
-            exports.push(export);
-        }
+        let StartedExports {
+            exports,
+            machines,
+            disks,
+            scsi_disks,
+        } = StartedExports::start(prepared, config, clock, &watch, &mut bindings)?;
         let handles: Vec<ExportHandle> =
             exports.iter().map(|export| export.handle.clone()).collect();
         let handshake = handshake(config, offers, handles.clone(), tls);
@@ -145,11 +175,11 @@ impl Server {
         };
         accepting.extend(accept_control(&administered, control, metrics)?);
         // Last, as the kernel reads a disk as soon as there is one.
-        let disks: Result<_, String> = wanted_disks
-            .into_iter()
+        let disks = disks.into_iter();
+        let disks: Result<_, String> = disks
             .map(|(setup, number)| UblkDevice::start(setup, number))
             .collect();
-        let scsi_disks = wanted_scsi_disks.into_iter().map(TcmuDisk::start);
+        let scsi_disks = scsi_disks.into_iter().map(TcmuDisk::start);
         let scsi_disks: Result<_, String> = scsi_disks.collect();
         let metrics = metrics_address;
         Ok(Server {

@@ -60,7 +60,6 @@ impl<'a, H: Host> Program<'a, H> {
 
     /// Makes a call. What a slot that is not open would answer is not looked at.
     pub(crate) async fn call(&mut self, call: &Call) {
-        let vfs = self.vfs;
         match *call {
             Call::Open {
                 slot,
@@ -68,6 +67,30 @@ impl<'a, H: Host> Program<'a, H> {
                 how,
             } => self.open(slot, path, how),
             Call::Close { slot } => self.close(slot).await,
+            Call::Read { .. }
+            | Call::Write { .. }
+            | Call::ReadAt { .. }
+            | Call::WriteAt { .. }
+            | Call::Seek { .. } => self.transfer(call).await,
+            Call::Sync { .. }
+            | Call::SyncAll
+            | Call::SyncFileSystem { .. }
+            | Call::SyncRange { .. }
+            | Call::SyncMapping { .. } => self.sync(call).await,
+            Call::Truncate { .. }
+            | Call::Unlink { .. }
+            | Call::Advise { .. }
+            | Call::FlushBuffers { .. } => self.change_file(call).await,
+            Call::Map { .. } | Call::Touch { .. } | Call::AdviseMapping { .. } => {
+                self.use_mapping(call).await;
+            }
+            Call::Nothing => {}
+        }
+    }
+
+    /// Reads or writes, or sets the position of an open file.
+    async fn transfer(&mut self, call: &Call) {
+        match *call {
             Call::Read { slot, bytes } => {
                 let Some(pos) = self.open.get(&slot).map(|opened| opened.pos) else {
                     return;
@@ -99,6 +122,14 @@ impl<'a, H: Host> Program<'a, H> {
                 self.write(slot, offset, bytes, buffer_offset).await;
             }
             Call::Seek { slot, offset } => self.moved(slot, offset),
+            _ => {}
+        }
+    }
+
+    /// Writes back what is dirty of a file, a mapping or all files.
+    async fn sync(&mut self, call: &Call) {
+        let vfs = self.vfs;
+        match *call {
             Call::Sync { slot, only_data } => {
                 if let Some(opened) = self.open.get(&slot) {
                     let _ = vfs.fsync(&opened.file, 0, u64::MAX / 2, only_data).await;
@@ -135,6 +166,14 @@ impl<'a, H: Host> Program<'a, H> {
                     let _ = vfs.fsync(mapping.file(), first, last, false).await;
                 }
             }
+            _ => {}
+        }
+    }
+
+    /// Changes a file, or what the page cache does with it.
+    async fn change_file(&mut self, call: &Call) {
+        let vfs = self.vfs;
+        match *call {
             Call::Truncate { slot, bytes } => {
                 if let Some(opened) = self.open.get(&slot) {
                     vfs.truncate(opened.file.inode, bytes).await;
@@ -157,6 +196,19 @@ impl<'a, H: Host> Program<'a, H> {
                     vfs.fadvise(&opened.file, offset, bytes, advice).await;
                 }
             }
+            Call::FlushBuffers { slot } => {
+                if let Some(opened) = self.open.get(&slot) {
+                    vfs.flush_buffers(opened.file.inode).await;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Makes a mapping, touches it or advises on it.
+    async fn use_mapping(&mut self, call: &Call) {
+        let vfs = self.vfs;
+        match *call {
             Call::Map {
                 mapping,
                 slot,
@@ -186,12 +238,7 @@ impl<'a, H: Host> Program<'a, H> {
                     self.advise_mapping(mapping, offset, bytes, advice).await;
                 }
             }
-            Call::FlushBuffers { slot } => {
-                if let Some(opened) = self.open.get(&slot) {
-                    vfs.flush_buffers(opened.file.inode).await;
-                }
-            }
-            Call::Nothing => {}
+            _ => {}
         }
     }
 

@@ -180,92 +180,107 @@ impl<'r> Whole<'r> {
             self.at = at;
             // The recorded tick may be a moment behind the clock: time never is.
             self.now = self.now.max(self.time_of(at));
-            let event = &self.events[at].event;
-            self.drive.comes_to(at);
-            while let Some(pause) = self.drive.take_paused(at) {
-                self.go_on_paused(&pause);
+            self.run_what_came_before();
+            self.take_event(&self.events[at].event);
+        }
+        self.finish();
+    }
+
+    /// Does what left no line, or was due, before the event that the replay has come to.
+    fn run_what_came_before(&mut self) {
+        let (at, event) = (self.at, &self.events[self.at].event);
+        self.drive.comes_to(at);
+        while let Some(pause) = self.drive.take_paused(at) {
+            self.go_on_paused(&pause);
+        }
+        self.run_timer();
+        self.exit_tasks();
+        self.unplug_deferred();
+        let before = self.lines.last_of_cpu(event.cpu, at);
+        if let Some(before) = before {
+            if before.pid != event.pid {
+                self.run_kblockd_untraced();
             }
-            self.run_timer();
-            self.exit_tasks();
-            self.unplug_deferred();
-            let before = self.lines.last_of_cpu(event.cpu, at);
-            if let Some(before) = before {
-                if before.pid != event.pid {
-                    self.run_kblockd_untraced();
-                }
-                self.run_woken_untraced(before);
+            self.run_woken_untraced(before);
+        }
+        self.back_on_cpu();
+        self.go_on_before_interrupt();
+    }
+
+    /// Does what an event says, or compares it with what our side has done.
+    fn take_event(&mut self, event: &'r Event<'r>) {
+        match &event.kind {
+            EventKind::BioQueue(bio) => {
+                self.released(bio);
+                self.bio_queue(bio);
             }
-            self.back_on_cpu();
-            self.go_on_before_interrupt();
-            match &event.kind {
-                EventKind::BioQueue(bio) => {
-                    self.released(bio);
-                    self.bio_queue(bio);
+            EventKind::RqComplete(rq) => {
+                self.completion(Extent::of_end(rq));
+                self.queue.timer_interrupt(self.now);
+                if self.queue.io_cost().is_some() {
+                    self.run_woken_without_tag();
                 }
-                EventKind::RqComplete(rq) => {
-                    self.completion(Extent::of_end(rq));
-                    self.queue.timer_interrupt(self.now);
-                    if self.queue.io_cost().is_some() {
-                        self.run_woken_without_tag();
-                    }
+            }
+            EventKind::IocostRate {
+                rate,
+                busy_level,
+                missed_ppm,
+                wait_percent,
+                lagging,
+                shortages,
+                ..
+            } => self.compare_rate(RateChange {
+                rate: rate[1],
+                busy_level: *busy_level,
+                missed_ppm: *missed_ppm,
+                wait_percent: *wait_percent,
+                lagging: *lagging,
+                shortages: *shortages,
+            }),
+            EventKind::Unplug { .. } if self.scheduled => {
+                self.task(event.pid).unplugs = Some(self.at);
+            }
+            EventKind::ThrRet {
+                sector,
+                bytes,
+                held,
+                ..
+            } => self.throttle(*sector, *bytes, *held),
+            EventKind::ZwWork { .. } => self.zone_work(),
+            EventKind::WbtWait(call) => self.next_part(call.sector),
+            EventKind::WbtWaitRet(call) => self.compare_wbt(call),
+            EventKind::WbtTimer {
+                status,
+                step,
+                in_flight,
+                ..
+            } => self.compare_wbt_timer([
+                i64::from(*status),
+                i64::from(*step),
+                i64::from(*in_flight),
+            ]),
+            EventKind::TracingMark { text } => {
+                if let Some((group, weight)) = self.cgroups.written(text)
+                    && let Some(elevator) = self.queue.elevator_mut()
+                {
+                    elevator.set_cgroup_weight(group, weight);
                 }
-                EventKind::IocostRate {
-                    rate,
-                    busy_level,
-                    missed_ppm,
-                    wait_percent,
-                    lagging,
-                    shortages,
-                    ..
-                } => self.compare_rate(RateChange {
-                    rate: rate[1],
-                    busy_level: *busy_level,
-                    missed_ppm: *missed_ppm,
-                    wait_percent: *wait_percent,
-                    lagging: *lagging,
-                    shortages: *shortages,
-                }),
-                EventKind::Unplug { .. } if self.scheduled => {
-                    self.task(event.pid).unplugs = Some(at);
+            }
+            EventKind::RqIns { rq, .. } => {
+                if let Some(serial) = self.inserted.take() {
+                    self.serials.insert(*rq, serial);
                 }
-                EventKind::ThrRet {
-                    sector,
-                    bytes,
-                    held,
-                    ..
-                } => self.throttle(*sector, *bytes, *held),
-                EventKind::ZwWork { .. } => self.zone_work(),
-                EventKind::WbtWait(call) => self.next_part(call.sector),
-                EventKind::WbtWaitRet(call) => self.compare_wbt(call),
-                EventKind::WbtTimer {
-                    status,
-                    step,
-                    in_flight,
-                    ..
-                } => self.compare_wbt_timer([
-                    i64::from(*status),
-                    i64::from(*step),
-                    i64::from(*in_flight),
-                ]),
-                EventKind::TracingMark { text } => {
-                    if let Some((group, weight)) = self.cgroups.written(text)
-                        && let Some(elevator) = self.queue.elevator_mut()
-                    {
-                        elevator.set_cgroup_weight(group, weight);
-                    }
-                }
-                EventKind::RqIns { rq, .. } => {
-                    if let Some(serial) = self.inserted.take() {
-                        self.serials.insert(*rq, serial);
-                    }
-                }
-                kind => {
-                    if let Some(tracepoint) = Tracepoint::of_kernel(kind) {
-                        self.tracepoint(&tracepoint);
-                    }
+            }
+            kind => {
+                if let Some(tracepoint) = Tracepoint::of_kernel(kind) {
+                    self.tracepoint(&tracepoint);
                 }
             }
         }
+    }
+
+    /// Reports what is left at the end of the trace.
+    fn finish(&mut self) {
         for ours in self.unmatched.take_rest() {
             self.extra(&ours);
         }

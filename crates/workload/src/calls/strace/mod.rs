@@ -1063,19 +1063,67 @@ fn known_by(call: &Syscall) -> Option<Known> {
 
 /// Returns a call on an open file as lists have it.
 fn call_on_file(file: &mut OpenedFile, call: &Syscall, files: &mut Files) -> Option<Call> {
+    if let Some(transfer) = transfer_of_file(file, call, files) {
+        return Some(transfer);
+    }
     let handle = Handle(file.handle.clone());
-    let number = |index| call.number(index).map(|number| number.max(0) as u64);
-    let done = call
-        .returned
-        .filter(|_| call.error.is_none())
-        .unwrap_or(0)
-        .max(0) as u64;
-    // The size of a vector of buffers is known only if all of it was transferred.
-    let wanted = match call.name.as_str() {
-        "readv" | "writev" | "preadv" | "pwritev" | "preadv2" | "pwritev2" => done,
-        _ => number(2).unwrap_or(done),
-    };
-    let at = number(3).unwrap_or(0);
+    let number = |index| unsigned_argument(call, index);
+    let (wanted, at) = (wanted_bytes(call), number(3).unwrap_or(0));
+    Some(match call.name.as_str() {
+        "fsync" => Call::Fsync { file: handle },
+        "fdatasync" => Call::Fdatasync { file: handle },
+        "syncfs" => Call::Syncfs { file: handle },
+        "sync_file_range" => Call::SyncFileRange {
+            file: handle,
+            at: Bytes(number(1)?),
+            bytes: Bytes(wanted),
+            what: RangeSync {
+                wait_before: call.has_flag(3, "SYNC_FILE_RANGE_WAIT_BEFORE"),
+                write: call.has_flag(3, "SYNC_FILE_RANGE_WRITE"),
+                wait_after: call.has_flag(3, "SYNC_FILE_RANGE_WAIT_AFTER"),
+            },
+        },
+        "ftruncate" => {
+            files.written(&file.path, number(1)?);
+            Call::Ftruncate {
+                file: handle,
+                bytes: Bytes(number(1)?),
+            }
+        }
+        "fallocate" => {
+            files.written(&file.path, wanted + at);
+            Call::Fallocate {
+                file: handle,
+                at: Bytes(wanted),
+                bytes: Bytes(at),
+            }
+        }
+        "fadvise64" => Call::Fadvise {
+            file: handle,
+            at: Bytes(number(1)?),
+            bytes: Bytes(wanted),
+            advice: advice_of(call)?,
+        },
+        "readahead" => Call::Readahead {
+            file: handle,
+            at: Bytes(number(1)?),
+            bytes: Bytes(wanted),
+        },
+        "getdents64" | "getdents" => Call::Readdir { file: handle },
+        "fstat" => {
+            files.learn(&file.path, known_by(call));
+            return None;
+        }
+        _ => return None,
+    })
+}
+
+/// Returns a call that reads, writes or sets the position, and learns from it how large the file
+/// is.
+fn transfer_of_file(file: &mut OpenedFile, call: &Syscall, files: &mut Files) -> Option<Call> {
+    let handle = Handle(file.handle.clone());
+    let (done, wanted) = (done_bytes(call), wanted_bytes(call));
+    let at = unsigned_argument(call, 3).unwrap_or(0);
     Some(match call.name.as_str() {
         "read" | "readv" => {
             file.position += done;
@@ -1116,59 +1164,32 @@ fn call_on_file(file: &mut OpenedFile, call: &Syscall, files: &mut Files) -> Opt
                 at: Bytes(done),
             }
         }
-        "fsync" => Call::Fsync { file: handle },
-        "fdatasync" => Call::Fdatasync { file: handle },
-        "syncfs" => Call::Syncfs { file: handle },
-        "sync_file_range" => Call::SyncFileRange {
-            file: handle,
-            at: Bytes(number(1)?),
-            bytes: Bytes(wanted),
-            what: RangeSync {
-                wait_before: call.has_flag(3, "SYNC_FILE_RANGE_WAIT_BEFORE"),
-                write: call.has_flag(3, "SYNC_FILE_RANGE_WRITE"),
-                wait_after: call.has_flag(3, "SYNC_FILE_RANGE_WAIT_AFTER"),
-            },
-        },
-        "ftruncate" => {
-            files.written(&file.path, number(1)?);
-            Call::Ftruncate {
-                file: handle,
-                bytes: Bytes(number(1)?),
-            }
-        }
-        "fallocate" => {
-            files.written(&file.path, wanted + at);
-            Call::Fallocate {
-                file: handle,
-                at: Bytes(wanted),
-                bytes: Bytes(at),
-            }
-        }
-        "fadvise64" => {
-            let advice = call
-                .text(3)
-                .strip_prefix("POSIX_FADV_")?
-                .to_ascii_lowercase();
-            let advice = Advice::named(&advice)?;
-            Call::Fadvise {
-                file: handle,
-                at: Bytes(number(1)?),
-                bytes: Bytes(wanted),
-                advice,
-            }
-        }
-        "readahead" => Call::Readahead {
-            file: handle,
-            at: Bytes(number(1)?),
-            bytes: Bytes(wanted),
-        },
-        "getdents64" | "getdents" => Call::Readdir { file: handle },
-        "fstat" => {
-            files.learn(&file.path, known_by(call));
-            return None;
-        }
         _ => return None,
     })
+}
+
+fn unsigned_argument(call: &Syscall, index: usize) -> Option<u64> {
+    call.number(index).map(|number| number.max(0) as u64)
+}
+
+/// Returns what a call returned, or 0 if it failed.
+fn done_bytes(call: &Syscall) -> u64 {
+    let returned = call.returned.filter(|_| call.error.is_none());
+    returned.unwrap_or(0).max(0) as u64
+}
+
+/// Returns the length that a call was given. That of a vector of buffers is known only if all of it
+/// was transferred.
+fn wanted_bytes(call: &Syscall) -> u64 {
+    match call.name.as_str() {
+        "readv" | "writev" | "preadv" | "pwritev" | "preadv2" | "pwritev2" => done_bytes(call),
+        _ => unsigned_argument(call, 2).unwrap_or(done_bytes(call)),
+    }
+}
+
+fn advice_of(call: &Syscall) -> Option<Advice> {
+    let name = call.text(3).strip_prefix("POSIX_FADV_")?;
+    Advice::named(&name.to_ascii_lowercase())
 }
 
 /// Normalizes a path: removes `//`, `.` and `..`.

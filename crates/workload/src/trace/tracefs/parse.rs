@@ -189,8 +189,73 @@ fn kind<'a>(name: &'a str, mut args: Args<'a>) -> Result<EventKind<'a>, Fault> {
 
 /// Parses the arguments of a probe.
 fn probe<'a>(name: &'a str, args: Args<'a>) -> Result<EventKind<'a>, Fault> {
+    let args = Values { at: args.at };
+    let prefix = name.split_once('_').map_or(name, |(prefix, _)| prefix);
+    match prefix {
+        "wbt" | "thr" | "iocost" => rq_qos_probe(name, args),
+        "zw" => zone_probe(name, args),
+        _ => scheduler_probe(name, args),
+    }
+}
+
+/// Parses the arguments of a probe in what throttles beside the scheduler.
+fn rq_qos_probe<'a>(name: &'a str, mut args: Values<'a>) -> Result<EventKind<'a>, Fault> {
     use EventKind::*;
-    let mut args = Values { at: args.at };
+    Ok(match name {
+        "wbt_timer" => WbtTimer {
+            dev: args.colon_dev()?,
+            status: args.decimal("status")?,
+            step: args.decimal("step")?,
+            in_flight: args.decimal("inflight")?,
+        },
+        "wbt_wait" => WbtWait(args.wbt_call(true)?),
+        "wbt_wait_ret" => WbtWaitRet(args.wbt_call(false)?),
+        "thr_ret" => ThrRet {
+            bio: args.hex("bio")?,
+            sector: args.sector("sector")?,
+            bytes: args.decimal("size")?,
+            held: args.decimal::<u8>("held")? != 0,
+            jif: args.decimal("jif")?,
+        },
+        "thr_work" => ThrWork {
+            work: args.hex("work")?,
+            jif: args.decimal("jif")?,
+        },
+        "iocost_ioc_vrate_adj" => args.cost_rate()?,
+        _ if name.starts_with("iocost_") => IocostGroup {
+            name,
+            text: args.at.rest().trim(),
+        },
+        _ => Other(name),
+    })
+}
+
+/// Parses the arguments of a probe in the write plugs of zones.
+fn zone_probe<'a>(name: &'a str, mut args: Values<'a>) -> Result<EventKind<'a>, Fault> {
+    use EventKind::*;
+    Ok(match name {
+        "zw_plug" => ZwPlug {
+            bio: args.hex("bio")?,
+            sector: args.sector("sector")?,
+            opf: args.hex("opf")?,
+            held: args.decimal::<u8>("held")? != 0,
+            jif: args.decimal("jif")?,
+        },
+        "zw_work" => ZwWork {
+            work: args.hex("work")?,
+            jif: args.decimal("jif")?,
+        },
+        "zw_end" => ZwEnd {
+            bio: args.hex("bio")?,
+            jif: args.decimal("jif")?,
+        },
+        _ => Other(name),
+    })
+}
+
+/// Parses the arguments of a probe in a scheduler, or of a mark that a program wrote.
+fn scheduler_probe<'a>(name: &'a str, mut args: Values<'a>) -> Result<EventKind<'a>, Fault> {
+    use EventKind::*;
     Ok(match name {
         "rq_ins" => RqIns {
             rq: args.hex("rq")?,
@@ -228,60 +293,6 @@ fn probe<'a>(name: &'a str, args: Args<'a>) -> Result<EventKind<'a>, Fault> {
         }
         "bfq_exit" => BfqExit {
             icq: args.hex("icq")?,
-        },
-        "wbt_timer" => WbtTimer {
-            dev: args.colon_dev()?,
-            status: args.decimal("status")?,
-            step: args.decimal("step")?,
-            in_flight: args.decimal("inflight")?,
-        },
-        "wbt_wait" => WbtWait(args.wbt_call(true)?),
-        "wbt_wait_ret" => WbtWaitRet(args.wbt_call(false)?),
-        "thr_ret" => ThrRet {
-            bio: args.hex("bio")?,
-            sector: args.sector("sector")?,
-            bytes: args.decimal("size")?,
-            held: args.decimal::<u8>("held")? != 0,
-            jif: args.decimal("jif")?,
-        },
-        "thr_work" => ThrWork {
-            work: args.hex("work")?,
-            jif: args.decimal("jif")?,
-        },
-        "zw_plug" => ZwPlug {
-            bio: args.hex("bio")?,
-            sector: args.sector("sector")?,
-            opf: args.hex("opf")?,
-            held: args.decimal::<u8>("held")? != 0,
-            jif: args.decimal("jif")?,
-        },
-        "zw_work" => ZwWork {
-            work: args.hex("work")?,
-            jif: args.decimal("jif")?,
-        },
-        "zw_end" => ZwEnd {
-            bio: args.hex("bio")?,
-            jif: args.decimal("jif")?,
-        },
-        "iocost_ioc_vrate_adj" => {
-            let start = args.at;
-            let disk = args.at.word();
-            let disk = disk
-                .strip_prefix('[')
-                .and_then(|disk| disk.strip_suffix(']'));
-            IocostRate {
-                disk: disk.ok_or_else(|| start.fault("disk", "a drive's name in brackets"))?,
-                rate: args.pair("vrate", "->")?,
-                busy_level: args.decimal("busy")?,
-                missed_ppm: args.pair("missed_ppm", ":")?,
-                wait_percent: args.decimal("rq_wait_pct")?,
-                lagging: args.decimal("lagging")?,
-                shortages: args.decimal("shortages")?,
-            }
-        }
-        _ if name.starts_with("iocost_") => IocostGroup {
-            name,
-            text: args.at.rest().trim(),
         },
         "tracing_mark_write" => TracingMark {
             text: args.at.rest().trim(),
@@ -624,6 +635,24 @@ impl<'a> Values<'a> {
 
     fn request(&mut self) -> Result<(u64, Sector), Fault> {
         Ok((self.hex("rq")?, self.sector("sector")?))
+    }
+
+    /// Parses the arguments of `iocost_ioc_vrate_adj`.
+    fn cost_rate(&mut self) -> Result<EventKind<'a>, Fault> {
+        let start = self.at;
+        let disk = self.at.word();
+        let disk = disk
+            .strip_prefix('[')
+            .and_then(|disk| disk.strip_suffix(']'));
+        Ok(EventKind::IocostRate {
+            disk: disk.ok_or_else(|| start.fault("disk", "a drive's name in brackets"))?,
+            rate: self.pair("vrate", "->")?,
+            busy_level: self.decimal("busy")?,
+            missed_ppm: self.pair("missed_ppm", ":")?,
+            wait_percent: self.decimal("rq_wait_pct")?,
+            lagging: self.decimal("lagging")?,
+            shortages: self.decimal("shortages")?,
+        })
     }
 
     fn insert_call(&mut self) -> Result<InsertCall, Fault> {

@@ -139,6 +139,84 @@ impl EventKind<'_> {
     fn write_probe(&self, f: &mut Formatter<'_>) -> fmt::Result {
         use EventKind::*;
         match self {
+            WbtWait(_)
+            | WbtWaitRet(_)
+            | WbtTimer { .. }
+            | ThrRet { .. }
+            | ThrWork { .. }
+            | IocostRate { .. } => self.write_rq_qos_probe(f),
+            ZwPlug { .. } | ZwWork { .. } | ZwEnd { .. } => self.write_zone_probe(f),
+            IocostGroup { text, .. } | TracingMark { text } => write!(f, " {text}"),
+            _ => self.write_scheduler_probe(f),
+        }
+    }
+
+    fn write_rq_qos_probe(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        use EventKind::*;
+        match self {
+            WbtWait(call) | WbtWaitRet(call) => write!(f, " {call}"),
+            WbtTimer {
+                dev,
+                status,
+                step,
+                in_flight,
+            } => write!(
+                f,
+                " {}:{}: status={status}, step={step}, inflight={in_flight}",
+                dev.major, dev.minor
+            ),
+            ThrRet {
+                bio,
+                sector,
+                bytes,
+                held,
+                jif,
+            } => write!(
+                f,
+                " bio={bio:#x} sector={sector} size={bytes} held={} jif={jif}",
+                u8::from(*held)
+            ),
+            ThrWork { work, jif } => write!(f, " work={work:#x} jif={jif}"),
+            IocostRate {
+                disk,
+                rate: [before, after],
+                busy_level,
+                missed_ppm: [reads, writes],
+                wait_percent,
+                lagging,
+                shortages,
+            } => {
+                write!(f, " [{disk}] vrate={before}->{after} busy={busy_level} ")?;
+                write!(f, "missed_ppm={reads}:{writes} rq_wait_pct={wait_percent} ")?;
+                write!(f, "lagging={lagging} shortages={shortages}")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn write_zone_probe(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        use EventKind::*;
+        match self {
+            ZwPlug {
+                bio,
+                sector,
+                opf,
+                held,
+                jif,
+            } => write!(
+                f,
+                " bio={bio:#x} sector={sector} opf={opf:#x} held={} jif={jif}",
+                u8::from(*held)
+            ),
+            ZwWork { work, jif } => write!(f, " work={work:#x} jif={jif}"),
+            ZwEnd { bio, jif } => write!(f, " bio={bio:#x} jif={jif}"),
+            _ => Ok(()),
+        }
+    }
+
+    fn write_scheduler_probe(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        use EventKind::*;
+        match self {
             RqIns { rq, sector, jif } => write!(f, " rq={rq:#x} sector={sector} jif={jif}"),
             DdIns(call) | KyIns(call) | BfqIns(call) => write!(f, " {call}"),
             DdDisp(call) => write!(
@@ -165,56 +243,6 @@ impl EventKind<'_> {
             KyFin { rq, sector, token } => write!(f, " rq={rq:#x} sector={sector} token={token}"),
             BfqFin { rq, sector } => write!(f, " rq={rq:#x} sector={sector}"),
             BfqExit { icq } => write!(f, " icq={icq:#x}"),
-            WbtWait(call) | WbtWaitRet(call) => write!(f, " {call}"),
-            WbtTimer {
-                dev,
-                status,
-                step,
-                in_flight,
-            } => write!(
-                f,
-                " {}:{}: status={status}, step={step}, inflight={in_flight}",
-                dev.major, dev.minor
-            ),
-            ThrRet {
-                bio,
-                sector,
-                bytes,
-                held,
-                jif,
-            } => write!(
-                f,
-                " bio={bio:#x} sector={sector} size={bytes} held={} jif={jif}",
-                u8::from(*held)
-            ),
-            ZwPlug {
-                bio,
-                sector,
-                opf,
-                held,
-                jif,
-            } => write!(
-                f,
-                " bio={bio:#x} sector={sector} opf={opf:#x} held={} jif={jif}",
-                u8::from(*held)
-            ),
-            ZwWork { work, jif } => write!(f, " work={work:#x} jif={jif}"),
-            ZwEnd { bio, jif } => write!(f, " bio={bio:#x} jif={jif}"),
-            ThrWork { work, jif } => write!(f, " work={work:#x} jif={jif}"),
-            IocostRate {
-                disk,
-                rate: [before, after],
-                busy_level,
-                missed_ppm: [reads, writes],
-                wait_percent,
-                lagging,
-                shortages,
-            } => {
-                write!(f, " [{disk}] vrate={before}->{after} busy={busy_level} ")?;
-                write!(f, "missed_ppm={reads}:{writes} rq_wait_pct={wait_percent} ")?;
-                write!(f, "lagging={lagging} shortages={shortages}")
-            }
-            IocostGroup { text, .. } | TracingMark { text } => write!(f, " {text}"),
             KyDone {
                 rq,
                 sector,
