@@ -97,6 +97,11 @@ pub struct Wbt {
 }
 
 impl Wbt {
+    /// The target that the kernel sets by itself, in microseconds (`wbt_default_latency_nsec`).
+    pub fn default_latency_us(rotational: bool) -> u64 {
+        if rotational { 75_000 } else { 2_000 }
+    }
+
     /// Returns the throttling state for a queue of this depth.
     pub fn new(latency_us: u64, queue_depth: u32, write_cache: bool) -> Wbt {
         let mut wbt = Wbt {
