@@ -6,7 +6,7 @@ use std::ops::Range;
 use blklab_blk::Op;
 use proptest::prelude::*;
 
-use crate::block::{Area, BlockRequest, Outcome, Queue};
+use crate::block::{Area, BlockRequest, Outcome, Queue, QueueLimits};
 use crate::core::Core;
 use crate::emulated::{CardSpec, EmulatedCard, Fault, FaultKind, Protocol, Slot};
 use crate::host::{Caps, Caps2, Host as _, SignalVoltage, Timing};
@@ -396,6 +396,50 @@ pub(crate) fn emmc() -> CardSpec {
         sectors: 1 << 24,
         ..card(true)
     }
+}
+
+/// The same with trim, which leaves zeroes.
+fn trimming_emmc() -> CardSpec {
+    const SEC_FEATURE_SUPPORT: usize = 231;
+    let mut spec = emmc();
+    spec.ext_csd[SEC_FEATURE_SUPPORT] = 1 << 4;
+    spec
+}
+
+#[test]
+fn an_emmc_that_offers_zeroes_writes_them_by_trimming() {
+    let write_zeroes = BlockRequest {
+        op: Op::WriteZeroes,
+        sector: 1000,
+        sectors: 3000,
+        ..READ
+    };
+    let mut core = fast_core(trimming_emmc(), SDR104, 4..10, Vec::new());
+    assert!(core.rescan());
+    let limits = QueueLimits::of(&mut core).unwrap();
+    assert!(limits.max_write_zeroes_bytes >= 3000 << 9);
+    core.watch();
+    let mut queue = queue(&core);
+    queue.issue(&mut core, 0, write_zeroes);
+    assert_eq!(queue.take_outcomes(), [(0, Outcome::Ended(Ok(())))]);
+    let events = core.take_events();
+    let trim = |event: &crate::Event| event.to_string() == "mmc_erase: from=1000 nr=3000 arg=0x1";
+    assert_eq!(events.iter().filter(|event| trim(event)).count(), 1);
+    assert_eq!(
+        core.host_mut().slot_mut().card().unwrap().totals(),
+        [0, 0, 3000]
+    );
+    // A card that cannot trim offers none, and is not told to.
+    let mut core = fast_core(emmc(), SDR104, 4..10, Vec::new());
+    assert!(core.rescan());
+    assert_eq!(
+        QueueLimits::of(&mut core).unwrap().max_write_zeroes_bytes,
+        0
+    );
+    let mut queue = self::queue(&core);
+    queue.issue(&mut core, 0, write_zeroes);
+    let refused = Outcome::Ended(Err(crate::Error::NotSupported));
+    assert_eq!(queue.take_outcomes(), [(0, refused)]);
 }
 
 /// What power takes from an eMMC's EXT_CSD it is told again.

@@ -12,7 +12,7 @@ pub use attributes::QueueLimits;
 use blklab_blk::Op;
 
 use crate::command::{Command, CommandFlags, Data, Direction, Error, Request, Status, opcode};
-use crate::core::{Card, CardKind, Core};
+use crate::core::{Card, CardKind, Core, TRIM};
 use crate::host::{Caps, HostSpec};
 use crate::registers::{Scr, class};
 
@@ -107,6 +107,7 @@ struct ResetDone {
     read: bool,
     write: bool,
     discard: bool,
+    trim: bool,
 }
 
 impl ResetDone {
@@ -114,6 +115,7 @@ impl ResetDone {
         match op {
             Op::Read => &mut self.read,
             Op::Write => &mut self.write,
+            Op::WriteZeroes => &mut self.trim,
             _ => &mut self.discard,
         }
     }
@@ -198,6 +200,7 @@ impl Queue {
                 let arg = core.card().map_or(0, |card| card.erase_arg);
                 self.erase(core, request, arg)
             }
+            Op::WriteZeroes => self.erase(core, request, TRIM),
             _ => Err(Error::NotSupported),
         };
         self.end(tag, done);

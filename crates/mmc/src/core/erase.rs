@@ -10,6 +10,8 @@ use crate::registers::class;
 const ERASE_LIMIT_MS: u32 = 60_000;
 /// Arguments of an MMC's erase that work on sectors: trim and discard.
 const TRIM_OR_DISCARD: u32 = 0x8003;
+/// The one of trim, which an MMC's sectors read as erased after (`MMC_TRIM_ARG`).
+pub(crate) const TRIM: u32 = 1;
 /// The one of discard.
 const DISCARD: u32 = 3;
 /// Arguments of an MMC's secure erase.
@@ -129,7 +131,7 @@ impl Card {
         }
         let erase = self.max_discard_of(host, 0);
         if self.kind == CardKind::Mmc && self.ext_csd.can_trim() {
-            let trim = self.max_discard_of(host, 1);
+            let trim = self.max_discard_of(host, TRIM);
             return if trim < erase || erase == 0 {
                 trim
             } else {

@@ -9,6 +9,7 @@ mod sysfs;
 mod tuning;
 
 pub use card::{Card, CardKind};
+pub(crate) use erase::TRIM;
 
 use crate::command::{Command, CommandFlags, Direction, Error, Request, opcode};
 use crate::event::{Event, Retune};
