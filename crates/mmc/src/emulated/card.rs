@@ -229,6 +229,11 @@ impl EmulatedCard {
         self.busy_ns > 0 || self.signal == Signal::Switching
     }
 
+    /// Whether it has data for the host.
+    pub(super) fn is_sending(&self) -> bool {
+        self.state == CardState::SendingData && self.lines != Lines::Nothing
+    }
+
     pub(super) fn busy_ns(&self) -> u64 {
         self.busy_ns
     }

@@ -169,6 +169,11 @@ impl Slot {
         self.card.as_ref().is_some_and(EmulatedCard::is_busy)
     }
 
+    /// Whether the card has data for the host, whatever becomes of it on the bus.
+    pub(crate) fn is_sending(&self) -> bool {
+        { self.card.as_ref() }.is_some_and(|card| self.is_powered && card.is_sending())
+    }
+
     /// Lets pass what the card still needs; how long that was.
     pub fn wait_while_busy(&mut self) -> u64 {
         let ns = self.card.as_ref().map_or(0, EmulatedCard::busy_ns);

@@ -227,6 +227,13 @@ impl Mmci {
         running.is_done = true;
     }
 
+    fn wait_for_interrupt(&mut self) {
+        let is_up = |line| self.controller.interrupt(line);
+        if !is_up(Line::Zero) && !is_up(Line::One) {
+            self.controller.wait();
+        }
+    }
+
     /// The first line is up (`mmci_irq`).
     fn interrupt(&mut self, running: &mut Running<'_>) {
         loop {
@@ -424,6 +431,7 @@ impl Host for Mmci {
         }
         self.start_command(&mut running, first);
         while !running.is_done {
+            self.wait_for_interrupt();
             if self.controller.interrupt(Line::Zero) {
                 self.interrupt(&mut running);
             } else if self.controller.interrupt(Line::One) {
