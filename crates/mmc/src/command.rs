@@ -30,6 +30,8 @@ pub mod opcode {
     pub const SEND_TUNING_BLOCK: u8 = 19;
     pub const SEND_TUNING_BLOCK_HS200: u8 = 21;
     pub const APP_SEND_NUM_WR_BLKS: u8 = 22;
+    /// SD: erase so many blocks before the next write (ACMD23). Linux never sends it.
+    pub const APP_SET_WR_BLK_ERASE_COUNT: u8 = 23;
     pub const SET_BLOCK_COUNT: u8 = 23;
     pub const WRITE_BLOCK: u8 = 24;
     pub const WRITE_MULTIPLE_BLOCK: u8 = 25;

@@ -17,7 +17,7 @@ use crate::sdhci::{Controller, ControllerSpec, Sdhci};
 const MAX_TRIES: usize = 64;
 
 /// The larger SD card of `tests/data/mmc-traces`, with CMD23 if it has `counts`.
-fn card(counts: bool) -> CardSpec {
+pub(crate) fn card(counts: bool) -> CardSpec {
     CardSpec {
         protocol: Protocol::Sd { has_if_cond: true },
         ocr: 0x00ff_ff00,

@@ -91,6 +91,8 @@ enum Signal {
 
 /// Modes of 3.3 V.
 const MODES_OF_HIGH: u8 = 3;
+/// Bits of ACMD23's argument that are a number of blocks (SD Physical Layer 4.7.4).
+const PRE_ERASE_MASK: u32 = 0x7f_ffff;
 /// The host asks for lines of 1.8 V, and the card accepts.
 const OCR_LOW_VOLTAGE: u32 = 1 << 24;
 
@@ -129,6 +131,8 @@ pub struct EmulatedCard {
     polls: u32,
     lines: Lines,
     block_count: Option<u32>,
+    /// Blocks that it erases when the next write of several begins.
+    pre_erase: u32,
     erase_start: Option<u64>,
     erase_end: Option<u64>,
     busy_ns: u64,
@@ -154,6 +158,7 @@ impl EmulatedCard {
             polls: 0,
             lines: Lines::Nothing,
             block_count: None,
+            pre_erase: 1,
             erase_start: None,
             erase_end: None,
             busy_ns: 0,
@@ -195,6 +200,7 @@ impl EmulatedCard {
         self.accepts_low = false;
         self.lines = Lines::Nothing;
         self.block_count = None;
+        self.pre_erase = 1;
         self.erase_start = None;
         self.erase_end = None;
         for place in VOLATILE.map(usize::from) {
@@ -342,6 +348,7 @@ impl EmulatedCard {
             (opcode::WRITE_BLOCK, CardState::Transfer) => Some(self.write(arg, Some(1))),
             (opcode::WRITE_MULTIPLE_BLOCK, CardState::Transfer) => {
                 let left = self.block_count.take();
+                self.erase_ahead(arg);
                 Some(self.write(arg, left))
             }
             (opcode::ERASE, CardState::Transfer) => Some(self.erase()),
@@ -425,6 +432,10 @@ impl EmulatedCard {
                 return Some(Answer::Short(ocr));
             }
             (opcode::APP_SET_BUS_WIDTH, CardState::Transfer) => {
+                return Some(self.status(state, true));
+            }
+            (opcode::APP_SET_WR_BLK_ERASE_COUNT, CardState::Transfer) => {
+                self.pre_erase = arg & PRE_ERASE_MASK;
                 return Some(self.status(state, true));
             }
             (opcode::APP_SEND_SCR, CardState::Transfer) => register(&self.spec.scr),
@@ -591,6 +602,20 @@ impl EmulatedCard {
         self.status(state, false)
     }
 
+    /// What ACMD23 announced is erased, up to the card's end; a block alone is erased as
+    /// it is written. The next write is announced anew.
+    fn erase_ahead(&mut self, address: u32) {
+        let announced = std::mem::replace(&mut self.pre_erase, 1);
+        let sector = match self.spec.is_block_addressed {
+            true => u64::from(address),
+            false => u64::from(address >> 9),
+        };
+        if announced > 1 {
+            let left = self.spec.sectors.saturating_sub(sector);
+            self.erased_total += u64::from(announced).min(left);
+        }
+    }
+
     fn erase(&mut self) -> Answer {
         let state = self.state;
         match (self.erase_start.take(), self.erase_end.take()) {
@@ -656,5 +681,48 @@ impl EmulatedCard {
             }
             _ => false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::faults;
+
+    /// A card that is addressed by blocks and takes transfers.
+    fn ready() -> EmulatedCard {
+        let mut card = EmulatedCard::new(faults::card(true));
+        card.state = CardState::Transfer;
+        card.rca = card.spec.rca;
+        card
+    }
+
+    fn application(card: &mut EmulatedCard, opcode: u8, arg: u32) -> Answer {
+        card.command(opcode::APP_CMD, card.rca << 16);
+        card.command(opcode, arg)
+    }
+
+    /// Without the command before it ACMD23 would be CMD23.
+    #[test]
+    fn blocks_that_are_announced_are_erased_with_the_next_write_alone() {
+        let mut card = ready();
+        let answer = application(&mut card, opcode::APP_SET_WR_BLK_ERASE_COUNT, 64);
+        let Answer::Short(status) = answer else {
+            panic!("{answer:?}");
+        };
+        assert_ne!(status & Status::APP_CMD.bits(), 0);
+        assert_eq!(card.block_count, None);
+        for erased in [64, 64] {
+            card.command(opcode::WRITE_MULTIPLE_BLOCK, 4096);
+            assert!(card.write_block());
+            card.command(opcode::STOP_TRANSMISSION, 0);
+            card.pass(card.busy_ns());
+            assert_eq!(card.totals()[2], erased);
+        }
+        // There is nothing behind the last block.
+        let last = card.spec.sectors as u32 - 8;
+        application(&mut card, opcode::APP_SET_WR_BLK_ERASE_COUNT, 64);
+        card.command(opcode::WRITE_MULTIPLE_BLOCK, last);
+        assert_eq!(card.totals()[2], 72);
     }
 }
