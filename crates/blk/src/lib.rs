@@ -12,6 +12,7 @@ mod attribute;
 mod bio;
 mod cgroup;
 mod complete;
+mod debugfs;
 mod dispatch;
 mod elevator;
 mod flush;

@@ -3,11 +3,15 @@
 //! The bitmap has the kernel's words and the kernel's search order. A scheduler's depth limit is
 //! spread over the words, so the tags in use decide who has to wait.
 
+use alloc::format;
+use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
 
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{RngCore, SeedableRng};
+
+use crate::debugfs::hex_dump;
 
 /// Number of wait queues of a bitmap (`SBQ_WAIT_QUEUES`), and the most waiters woken together.
 const WAIT_QUEUES: u32 = 8;
@@ -72,6 +76,8 @@ pub struct Tags {
     starts: Starts,
     in_use: u32,
     wake_batch: u32,
+    /// The smallest depth that it is searched with, if there is a limit.
+    min_shallow: Option<u32>,
     freed: u32,
 }
 
@@ -88,6 +94,7 @@ impl Tags {
             starts: Starts::new(0),
             in_use: 0,
             wake_batch: 0,
+            min_shallow: None,
             freed: 0,
         };
         tags.resize(depth);
@@ -223,7 +230,53 @@ impl Tags {
     /// Declares the smallest depth that `get` will be called with, which reduces the wake batch
     /// (`sbitmap_queue_min_shallow_depth`).
     pub fn set_min_shallow_depth(&mut self, shallow: Option<u32>) {
+        self.min_shallow = shallow;
         self.wake_batch = wake_batch(self.depth, shallow);
+    }
+
+    /// Whether tags are taken round robin.
+    pub(crate) fn is_round_robin(&self) -> bool {
+        self.round_robin
+    }
+
+    /// The bitmap's state as debugfs shows it (`sbitmap_queue_show`), with so many waiters.
+    pub(crate) fn debug_text(&self, waiters: usize) -> String {
+        let words = &self.words[..self.nr_words as usize];
+        let cleared: u32 = words.iter().map(|word| word.cleared.count_ones()).sum();
+        let hints: Vec<String> = self.hints.iter().map(|hint| hint.to_string()).collect();
+        let queues: String = (0..WAIT_QUEUES as usize)
+            .map(|queue| match queue < waiters {
+                true => "\t{.wait=active},\n",
+                false => "\t{.wait=inactive},\n",
+            })
+            .collect();
+        format!(
+            "depth={}\nbusy={}\ncleared={cleared}\nbits_per_word={}\nmap_nr={}\n\
+             alloc_hint={{{}}}\nwake_batch={}\nwake_index=0\nws_active={waiters}\nws={{\n{queues}}}\n\
+             round_robin={}\nmin_shallow_depth={}",
+            self.depth,
+            self.in_use,
+            self.per_word(),
+            self.nr_words,
+            hints.join(", "),
+            self.wake_batch,
+            u8::from(self.round_robin),
+            self.min_shallow.unwrap_or(u32::MAX),
+        )
+    }
+
+    /// The tags in use as debugfs shows them, tag 0 in the first byte's lowest bit
+    /// (`sbitmap_bitmap_show`).
+    pub(crate) fn debug_bitmap(&self) -> String {
+        let mut bits = vec![0_u64; self.depth.div_ceil(64) as usize];
+        for tag in 0..self.depth {
+            let word = self.words[(tag >> self.shift) as usize];
+            let bit = word.taken & !word.cleared & 1 << (tag & ((1 << self.shift) - 1));
+            if bit != 0 {
+                bits[tag as usize / 64] |= 1 << (tag % 64);
+            }
+        }
+        hex_dump(&bits, self.depth as usize)
     }
 
     /// Counts a tag freed while there are waiters; returns the number of waiters to wake now

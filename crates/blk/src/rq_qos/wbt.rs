@@ -7,6 +7,8 @@
 //! window is shortened by the square root of the step, as in CoDel (Nichols and Jacobson,
 //! "Controlling Queue Delay", 2012).
 
+use alloc::format;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use super::stat::{Samples, Window};
@@ -145,6 +147,29 @@ impl Wbt {
             limits: [self.background, self.normal, self.depth.max_depth],
             step: self.depth.scale_step,
         }
+    }
+
+    /// Its files in debugfs (`wbt_debugfs_attrs`) but the present window.
+    pub(crate) fn debug_files(&self) -> [(&'static str, String); 7] {
+        let writes = self.writes.in_flight;
+        let discards = self.discards.in_flight;
+        [
+            // On by default, or off because its target is 0.
+            (
+                "enabled",
+                if self.is_enabled() { "1" } else { "3" }.to_string(),
+            ),
+            ("id", "0".to_string()),
+            // Writes that reclaim waits for are counted with the others here.
+            (
+                "inflight",
+                format!("0: inflight {writes}\n1: inflight 0\n2: inflight {discards}"),
+            ),
+            ("min_lat_nsec", self.min_lat_ns.to_string()),
+            ("unknown_cnt", self.unknown_windows.to_string()),
+            ("wb_background", self.background.to_string()),
+            ("wb_normal", self.normal.to_string()),
+        ]
     }
 
     /// Values at the last expiry of the timer.
