@@ -11,9 +11,14 @@ use blklab_mmc::sdhci::ControllerSpec;
 pub struct Board {
     /// One line of help.
     pub description: String,
+    /// How many CPUs it has.
+    pub cpus: u32,
     /// Its devices.
     pub devices: Vec<Device>,
 }
+
+/// The most CPUs of a machine (`CONFIG_NR_CPUS` of Debian's kernel for x86).
+pub(crate) const CPUS_MAX: u32 = 8192;
 
 /// A device that is there before any driver.
 #[derive(Clone, Debug, PartialEq)]
@@ -222,10 +227,13 @@ impl Board {
     pub fn parse(name: &str, text_of: &str) -> Result<Board, SpecError> {
         read(name, text_of, |root| {
             let description = root.key("description", "A line of help.", text())?;
+            let cpus = whole(1..=CPUS_MAX).or(1);
+            let cpus = root.key("cpus", "How many CPUs it has.", cpus)?;
             let devices = root.read_each("device", read_device)?;
             root.finish()?;
             Ok(Board {
                 description,
+                cpus,
                 devices,
             })
         })

@@ -9,7 +9,7 @@ use blklab_device_model::{BusType, MatchId};
 use dtoolkit::fdt::{Fdt, FdtNode};
 use dtoolkit::{Node, Property};
 
-use crate::board::{Board, Device, HostController};
+use crate::board::{Board, CPUS_MAX, Device, HostController};
 
 /// Deeper trees are refused, as by the kernel (`FDT_MAX_DEPTH`).
 const DEPTH_MAX: usize = 64;
@@ -55,8 +55,10 @@ pub(crate) fn read(file: &str, blob: &[u8], known: &[Device]) -> Result<Board, S
     let description = model.to_string();
     walk.enter(root)?;
     walk.populate("platform")?;
+    let cpus = walk.cpus(&tree.root())?;
     Ok(Board {
         description,
+        cpus,
         devices: walk.devices,
     })
 }
@@ -96,6 +98,18 @@ impl<'a> Walk<'a> {
                 &format!("{name} is no text; right are texts that each end with a zero"),
             )),
         }
+    }
+
+    /// How many CPUs `/cpus` lists, 1 if none (`of_parse_and_init_cpus`).
+    fn cpus(&self, root: &FdtNode<'a>) -> Result<u32, String> {
+        let all = root.children().filter(|node| node.name() == "cpus");
+        let mut cpus = 0;
+        for node in all.flat_map(|node| node.children()) {
+            if self.text(&node, "device_type")? == Some("cpu") {
+                cpus += 1;
+            }
+        }
+        Ok(cpus.clamp(1, CPUS_MAX))
     }
 
     /// A property of one cell.
@@ -414,6 +428,9 @@ mod tests {
             ],
             vec![emmc2, disabled],
         );
+        let cpu = |name| node(name, &[("device_type", b"cpu\0")], vec![]);
+        let cpus = [cpu("cpu@0"), cpu("cpu@1"), node("cpu-map", &[], vec![])];
+        let cpus = node("cpus", &[], cpus.into());
         blob(node(
             "",
             &[
@@ -421,7 +438,7 @@ mod tests {
                 ("#address-cells", &one),
                 ("#size-cells", &one),
             ],
-            vec![bus, emmc2bus],
+            vec![cpus, bus, emmc2bus],
         ))
     }
 
@@ -432,7 +449,7 @@ mod tests {
     #[test]
     fn devices_have_the_names_that_linux_gives_them() {
         let mut board = read("b.dtb", &tree(&[0x5000, 0x1000]), &known()).expect("sound");
-        assert_eq!(board.description, "V2P-CA9");
+        assert_eq!((board.description.as_str(), board.cpus), ("V2P-CA9", 2));
         for shipped in ["vexpress-a9", "rpi4"] {
             let of = Board::load(shipped).expect("shipped").devices.remove(0);
             let found = board.devices.iter().find(|device| device.name == of.name);

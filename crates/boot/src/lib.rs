@@ -94,6 +94,7 @@ impl Booted {
 /// Starts a machine with the drivers that there are.
 pub fn boot(board: &Board) -> Booted {
     let mut model = Model::new();
+    model.set_cpus(board.cpus as usize);
     let hosts = Hosts::new();
     for device in &board.devices {
         if let Some(wiring) = wiring(device) {
@@ -108,6 +109,7 @@ pub fn boot(board: &Board) -> Booted {
     model.leave();
     model.run_initcalls(&initcalls(board, &hosts));
     model.run_all_work();
+    hosts.show_debug_files(&mut model);
     let has_driver = |device: &&Device| {
         let id = model.find_device(device.bus, &device.name);
         let kobject = id.and_then(|id| model.sysfs().get(model.kobject_of(id)?));
@@ -279,6 +281,11 @@ mod tests {
         );
         assert_eq!(sysfs.attribute(disk, "size"), Some("8388608"));
         assert_eq!(sysfs.attribute(disk, "mmcblk0p1/start"), Some("2048"));
+        assert_eq!(sysfs.attribute(disk, "mq/0/cpu_list"), Some("0"));
+        assert_eq!(
+            sysfs.attribute(disk, "queue/iosched/fifo_batch"),
+            Some("16")
+        );
         let sequence = booted.sequence();
         let place = |text: &str| sequence.find(text).unwrap_or_else(|| panic!("{sequence}"));
         assert!(place("initcall mmc_init") < place("initcall mmc_blk_init"));
@@ -349,5 +356,17 @@ mod tests {
         let root = sysfs.find("/block/mmcblk0/mmcblk0p2").unwrap();
         assert_eq!(sysfs.attribute(root, "start"), Some("532480"));
         assert!(booted.without_driver.is_empty());
+        // Its four CPUs submit to the one queue.
+        let queue = sysfs.find("/block/mmcblk0/mq/0").unwrap();
+        assert_eq!(sysfs.attribute(queue, "cpu_list"), Some("0, 1, 2, 3"));
+        let debug = sysfs.find("/kernel/debug").unwrap();
+        let state = sysfs.attribute(debug, "block/mmcblk0/hctx0/flags");
+        assert_eq!(state, Some("alloc_policy=FIFO SHOULD_MERGE|BLOCKING"));
+        let last = sysfs.attribute(debug, "block/mmcblk0/hctx0/cpu3/default_rq_list");
+        assert_eq!(last, Some(""));
+        let ios = sysfs.attribute(debug, "mmc0/ios").unwrap();
+        assert!(ios.contains("timing spec:\t7 (sd uhs DDR50)"), "{ios}");
+        let status = sysfs.attribute(debug, "mmc0/mmc0:aaaa/status");
+        assert_eq!(status, Some("00000900"));
     }
 }

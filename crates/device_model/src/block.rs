@@ -4,6 +4,7 @@
 use std::fmt;
 
 use crate::device::{DeviceDeclaration, DeviceId, ModelError, Parent};
+use crate::kobject::KobjectId;
 use crate::{Action, Model};
 
 /// Majors end below this one.
@@ -38,6 +39,15 @@ pub struct Partition {
     pub size_sectors: u64,
 }
 
+/// A hardware queue of a disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HardwareQueue {
+    /// The CPUs that submit to it.
+    pub cpus: Vec<usize>,
+    /// Its tags.
+    pub tags: u32,
+}
+
 /// A disk as a driver adds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Disk {
@@ -59,6 +69,10 @@ pub struct Disk {
     pub partitions: Vec<Partition>,
     /// Files of the driver and the queue, such as `queue/rotational`.
     pub attributes: Vec<(String, String)>,
+    /// Its hardware queues.
+    pub hardware_queues: Vec<HardwareQueue>,
+    /// Files of its queue in debugfs, such as `hctx0/flags`.
+    pub debug: Vec<(String, String)>,
 }
 
 /// A disk that is there.
@@ -68,6 +82,8 @@ pub struct AddedDisk {
     pub device: DeviceId,
     bdi: DeviceId,
     partitions: Vec<DeviceId>,
+    /// Its folder in debugfs.
+    debug: KobjectId,
 }
 
 impl Model {
@@ -143,9 +159,14 @@ impl Model {
             for folder in DISK_FOLDERS {
                 self.sysfs.add(of, folder);
             }
+            self.add_hardware_queues(of, &disk.hardware_queues);
             let all = self.sysfs.root("block");
             self.sysfs.link(all, &disk.name, of);
         }
+        let debug = self.debugfs();
+        let debug = self.sysfs.add(debug, "block");
+        let debug = self.sysfs.add(debug, &disk.name);
+        self.sysfs.set_all(debug, &disk.debug);
         let mut partitions = Vec::with_capacity(disk.partitions.len());
         for partition in &disk.partitions {
             let number = partition.number;
@@ -172,7 +193,23 @@ impl Model {
             device,
             bdi,
             partitions,
+            debug,
         })
+    }
+
+    /// Shows a disk's hardware queues (`blk_mq_sysfs_register`).
+    fn add_hardware_queues(&mut self, disk: KobjectId, queues: &[HardwareQueue]) {
+        let all = self.sysfs.add(disk, "mq");
+        for (number, queue) in queues.iter().enumerate() {
+            let folder = self.sysfs.add(all, &number.to_string());
+            let cpus: Vec<String> = queue.cpus.iter().map(usize::to_string).collect();
+            self.sysfs.set(folder, "cpu_list", cpus.join(", "));
+            self.sysfs.set(folder, "nr_reserved_tags", "0");
+            self.sysfs.set(folder, "nr_tags", queue.tags.to_string());
+            for cpu in cpus {
+                self.sysfs.add(folder, &format!("cpu{cpu}"));
+            }
+        }
     }
 
     /// Takes a disk away: partitions first (`del_gendisk`).
@@ -181,6 +218,7 @@ impl Model {
             self.remove_device(partition);
         }
         self.remove_device(disk.bdi);
+        self.sysfs.remove(disk.debug);
         self.remove_device(disk.device);
     }
 }
@@ -268,9 +306,24 @@ mod tests {
                 size_sectors: 1024,
             }],
             attributes: Vec::new(),
+            hardware_queues: vec![HardwareQueue {
+                cpus: vec![0, 1],
+                tags: 64,
+            }],
+            debug: vec![("hctx0/type".to_owned(), "default".to_owned())],
         };
         let before = model.uevents().len();
         let added = model.add_disk(Parent::Device(parent), &disk).unwrap();
+        let file = |folder: &str, name: &str| {
+            let sysfs = model.sysfs();
+            let found = sysfs.attribute(sysfs.find(folder).unwrap(), name);
+            found.map(str::to_owned)
+        };
+        let list = file("/block/mmcblk0/mq/0", "cpu_list");
+        assert_eq!(list.as_deref(), Some("0, 1"));
+        let kind = file("/kernel/debug/block/mmcblk0", "hctx0/type");
+        assert_eq!(kind.as_deref(), Some("default"));
+        assert!(model.sysfs().find("/block/mmcblk0/mq/0/cpu1").is_some());
         model.remove_disk(&added);
         let told: Vec<String> = { model.uevents()[before..].iter() }
             .map(|uevent| format!("{}@{}", uevent.action, uevent.devpath))
@@ -286,5 +339,6 @@ mod tests {
         assert_eq!(told, expected);
         assert_eq!(model.sysfs().find("/block/mmcblk0"), None);
         assert_eq!(model.sysfs().find("/devices/card/block"), None);
+        assert_eq!(model.sysfs().find("/kernel/debug/block/mmcblk0"), None);
     }
 }

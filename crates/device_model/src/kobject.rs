@@ -174,6 +174,13 @@ impl Sysfs {
         }
     }
 
+    /// Sets several files' contents.
+    pub fn set_all(&mut self, id: KobjectId, files: &[(String, String)]) {
+        for (name, value) in files {
+            self.set(id, name, value.as_str());
+        }
+    }
+
     /// A file's content, by its path below `id`.
     pub fn attribute(&self, id: KobjectId, path: &str) -> Option<&str> {
         let kobject = self.get(id)?;

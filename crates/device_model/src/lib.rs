@@ -16,7 +16,7 @@ mod kobject;
 mod log;
 mod uevent;
 
-pub use block::{AddedDisk, BLKDEV_MAJOR_MAX, Disk, Partition};
+pub use block::{AddedDisk, BLKDEV_MAJOR_MAX, Disk, HardwareQueue, Partition};
 pub use bus::{BusType, DriverDeclaration};
 pub use device::{
     DeviceDeclaration, DeviceId, Driver, MatchId, ModelError, Parent, PciId, ProbeError, Rest,
@@ -41,6 +41,7 @@ struct DelayedWork {
 /// Buses, devices, drivers and all that sysfs shows of them.
 pub struct Model {
     sysfs: Sysfs,
+    cpus: usize,
     buses: Vec<Bus>,
     classes: BTreeMap<&'static str, KobjectId>,
     devices: BTreeMap<DeviceId, Device>,
@@ -71,6 +72,7 @@ impl Model {
     pub fn new() -> Model {
         Model {
             sysfs: Sysfs::new(),
+            cpus: 1,
             buses: Vec::new(),
             classes: BTreeMap::new(),
             devices: BTreeMap::new(),
@@ -92,6 +94,27 @@ impl Model {
     /// The tree of kobjects.
     pub fn sysfs(&self) -> &Sysfs {
         &self.sysfs
+    }
+
+    /// The tree of kobjects, for whoever has attributes to show in it.
+    pub fn sysfs_mut(&mut self) -> &mut Sysfs {
+        &mut self.sysfs
+    }
+
+    /// Says how many CPUs the machine has, 1 if this is not called.
+    pub fn set_cpus(&mut self, cpus: usize) {
+        self.cpus = cpus.max(1);
+    }
+
+    /// How many CPUs the machine has.
+    pub fn cpus(&self) -> usize {
+        self.cpus
+    }
+
+    /// The top of debugfs, which is mounted in sysfs (`/sys/kernel/debug`).
+    pub fn debugfs(&mut self) -> KobjectId {
+        let kernel = self.sysfs.root("kernel");
+        self.sysfs.add(kernel, "debug")
     }
 
     /// Tells what time it is: what follows is stamped with it.

@@ -7,18 +7,12 @@ use std::rc::Rc;
 
 use blklab_device_model::{
     Action, AddedDisk, BusType, DeviceDeclaration, DeviceId, Disk, Driver, DriverDeclaration,
-    MatchId, Model, ModelError, Parent, Partition, ProbeError, Rest,
+    HardwareQueue, MatchId, Model, ModelError, Parent, Partition, ProbeError, Rest,
 };
 
-use crate::block::{Area, MAJOR, MINORS, Queue, QueueLimits};
+use crate::block::{Area, MAJOR, MINORS, QUEUE_DEPTH, Queue, QueueLimits};
 use crate::core::Core;
 use crate::host::Host;
-
-/// Schedulers of a card's queue, the chosen one in brackets (`CONFIG_MQ_IOSCHED_` of
-/// Debian's kernel, others being modules).
-const SCHEDULER: &str = "none [mq-deadline]";
-/// Tags of the queue.
-const TAGS: u32 = 64;
 
 /// The first major that is given to a driver of characters that asks for any
 /// (`CHRDEV_MAJOR_DYN_END` and on down).
@@ -67,8 +61,24 @@ impl HostDevice {
 
     fn card_name(&self) -> Option<String> {
         let core = self.core.borrow();
-        let rca = core.card()?.rca;
-        Some(format!("mmc{}:{rca:04x}", core.index()))
+        core.card().map(|card| core.card_name(card))
+    }
+
+    /// Shows in debugfs how host and card are now.
+    fn show_debug_files(&self, model: &mut Model) {
+        let files = self.core.borrow_mut().debug_files();
+        self.spend(model);
+        self.hide_debug_files(model);
+        let top = model.debugfs();
+        let folder = model.sysfs_mut().add(top, &self.name());
+        model.sysfs_mut().set_all(folder, &files);
+    }
+
+    fn hide_debug_files(&self, model: &mut Model) {
+        let path = format!("/kernel/debug/{}", self.name());
+        if let Some(shown) = model.sysfs().find(&path) {
+            model.sysfs_mut().remove(shown);
+        }
     }
 
     /// What the core's work took passes for all.
@@ -155,6 +165,7 @@ impl HostDevice {
                 return Err(ProbeError::Failed("the card reads no blocks".to_owned()));
             };
             let is_main = area.suffix.is_empty();
+            let of_blocks = limits.queue(area.sectors, model.cpus());
             let disk = Disk {
                 name,
                 major: MAJOR,
@@ -167,7 +178,17 @@ impl HostDevice {
                     true => self.partitions.clone(),
                     false => Vec::new(),
                 },
-                attributes: disk_attributes(&limits, boot_protect.filter(|_| !is_main), !is_main),
+                attributes: disk_attributes(
+                    &limits.attributes(&of_blocks),
+                    boot_protect.filter(|_| !is_main),
+                    !is_main,
+                ),
+                hardware_queues: vec![HardwareQueue {
+                    cpus: (0..model.cpus()).collect(),
+                    tags: QUEUE_DEPTH,
+                }],
+                // Cards are waited for in `queue_rq` (`BLK_MQ_F_BLOCKING`).
+                debug: of_blocks.debug_files(true),
             };
             let parent = Parent::Device(main.unwrap_or(card));
             let added = model.add_disk(parent, &disk).map_err(failed)?;
@@ -207,16 +228,12 @@ impl HostDevice {
 /// Files of a disk; only a boot area that can be protected has the one of that
 /// (`mmc_disk_attrs_is_visible`).
 fn disk_attributes(
-    limits: &QueueLimits,
+    queue: &[(String, String)],
     boot_protect: Option<u8>,
     force_read_only: bool,
 ) -> Vec<(String, String)> {
-    let mut attributes = vec![
-        ("force_ro".to_owned(), u8::from(force_read_only).to_string()),
-        ("mq/0/cpu_list".to_owned(), "0".to_owned()),
-        ("mq/0/nr_reserved_tags".to_owned(), "0".to_owned()),
-        ("mq/0/nr_tags".to_owned(), TAGS.to_string()),
-    ];
+    let read_only = u8::from(force_read_only).to_string();
+    let mut attributes = vec![("force_ro".to_owned(), read_only)];
     // Protected for ever, until power goes, or not (`EXT_CSD_BOOT_WP_B_`).
     let lock = boot_protect.map(|protect| match (protect & 4 != 0, protect & 1 != 0) {
         (true, _) => "2",
@@ -225,8 +242,8 @@ fn disk_attributes(
     });
     let named = |value: &str| ("ro_lock_until_next_power_on".to_owned(), value.to_owned());
     attributes.extend(lock.map(named));
-    let queue = limits.attributes(SCHEDULER).into_iter();
-    attributes.extend(queue.map(|(name, value)| (format!("queue/{name}"), value)));
+    let queue = queue.iter();
+    attributes.extend(queue.map(|(name, value)| (format!("queue/{name}"), value.clone())));
     attributes
 }
 
@@ -264,6 +281,15 @@ impl Hosts {
         { devices.values() }
             .find(|host| host.core.borrow().index() == index)
             .cloned()
+    }
+
+    /// Shows in debugfs how all hosts and their cards are now. Cards are asked for their
+    /// status, as when somebody reads the files.
+    pub fn show_debug_files(&self, model: &mut Model) {
+        let devices: Vec<Rc<HostDevice>> = self.devices.borrow().values().cloned().collect();
+        for host in devices {
+            host.show_debug_files(model);
+        }
     }
 
     fn first_free_index(&self) -> u32 {
@@ -495,6 +521,7 @@ impl Driver for HostDriver {
             return;
         };
         host.remove_card(model);
+        host.hide_debug_files(model);
         self.hosts.devices.borrow_mut().remove(&device);
         if let Some(id) = host.device.take() {
             model.remove_device(id);

@@ -2,21 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use blklab_blk::QueueInfo;
-use blklab_device_model::{Model, Sysfs};
-use blklab_mmc::HostDevice;
+use blklab_device_model::Sysfs;
 
 /// The disk of the card's user area; names of the others begin with it.
 const DISK: &str = "mmcblk0";
 
 /// All files, under the names that the description gives them here.
-pub(super) fn shown(model: &Model, host: &HostDevice) -> BTreeMap<String, String> {
+pub(super) fn shown(sysfs: &Sysfs) -> BTreeMap<String, String> {
     let mut all = BTreeMap::new();
-    let lines = host.core().borrow_mut().debug_lines();
+    let lines = debug_lines(sysfs);
     all.extend({ lines.into_iter().enumerate() }.map(|(n, line)| (format!("ios {n}"), line)));
-    // Reading debugfs sends a command that the trace was not on for.
-    host.core().borrow_mut().take_events();
-    let sysfs = model.sysfs();
     for card in names(sysfs, "/bus/mmc/devices") {
         let path = format!("/bus/mmc/devices/{card}");
         add_files(&mut all, sysfs, &format!("card/{card}"), &path);
@@ -29,9 +24,31 @@ pub(super) fn shown(model: &Model, host: &HostDevice) -> BTreeMap<String, String
         };
         add_files(&mut all, sysfs, of, &format!("/block/{disk}"));
         add_files(&mut all, sysfs, &queue, &format!("/block/{disk}/queue"));
-        all.extend(scheduler_files(&all, of, &queue));
+        let scheduler = format!("/block/{disk}/queue/iosched");
+        add_files(&mut all, sysfs, &format!("{queue}/iosched"), &scheduler);
     }
     all
+}
+
+/// What was recorded of debugfs, in that order: `ios`, `clock`, the card's `status` and
+/// `state`, and the capabilities.
+fn debug_lines(sysfs: &Sysfs) -> Vec<String> {
+    let host = sysfs.find("/kernel/debug/mmc0");
+    let file = |name: &str| sysfs.attribute(host?, name);
+    let card = host.and_then(|id| sysfs.get(id)?.children().keys().next());
+    let of_card = |name| file(&format!("{}/{name}", card?));
+    let parts = [
+        file("ios"),
+        file("clock"),
+        of_card("status"),
+        of_card("state"),
+        Some("== caps"),
+        file("caps"),
+        Some("== caps2"),
+        file("caps2"),
+    ];
+    let lines = parts.into_iter().flatten().flat_map(str::lines);
+    lines.map(str::to_owned).collect()
 }
 
 /// Names of the links in a folder.
@@ -54,45 +71,4 @@ fn add_files(all: &mut BTreeMap<String, String>, sysfs: &Sysfs, of: &str, path: 
     names.sort();
     let names: Vec<&str> = names.into_iter().map(String::as_str).collect();
     all.insert(format!("{of}/"), names.join(" "));
-}
-
-/// The files of the scheduler that the queue begins with.
-fn scheduler_files(
-    all: &BTreeMap<String, String>,
-    disk: &str,
-    queue: &str,
-) -> Vec<(String, String)> {
-    let number = |of: &str, name: &str| {
-        all.get(&format!("{of}/{name}"))
-            .and_then(|value| value.parse().ok())
-            .unwrap_or(0)
-    };
-    let nr_requests = number(queue, "nr_requests");
-    let info = QueueInfo {
-        nr_requests,
-        old_nr_requests: nr_requests,
-        nr_hw_queues: 1,
-        queue_depth: nr_requests / 2,
-        nr_cpus: 1,
-        capacity_sectors: u64::from(number(disk, "size")),
-        rotational: false,
-        tags_per_word: 16,
-    };
-    let name = all
-        .get(&format!("{queue}/scheduler"))
-        .and_then(|list| list.split(['[', ']']).nth(1));
-    let scheduler = name.and_then(blklab_elevator::find);
-    let Some(scheduler) = scheduler.and_then(|kind| kind.build(&info)) else {
-        return Vec::new();
-    };
-    let tunables = scheduler.tunables();
-    { tunables.declared().iter() }
-        .filter_map(|tunable| {
-            let value = tunables.get(tunable.name)?;
-            Some((
-                format!("{queue}/iosched/{}", tunable.name),
-                value.to_string(),
-            ))
-        })
-        .collect()
 }

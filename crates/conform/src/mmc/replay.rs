@@ -53,8 +53,7 @@ pub(super) fn replay(
     let failed = |error: ModelError| refused(error.to_string());
     let mut run = Replay::start(&machine, wiring).map_err(failed)?;
     run.load_modules(&machine).map_err(failed)?;
-    let host = run.host();
-    let attributes = host.map(|host| attributes::shown(&run.model, &host));
+    let attributes = run.attributes();
     for given in &steps.given {
         run.take(given);
     }
@@ -62,7 +61,7 @@ pub(super) fn replay(
     let uevents = { run.model.uevents()[run.uevents_before..].iter() }.map(Uevent::to_string);
     Ok(ReplayedRun {
         steps: run.steps,
-        attributes: attributes.unwrap_or_default(),
+        attributes,
         uevents: uevents.collect(),
     })
 }
@@ -192,6 +191,16 @@ impl Replay {
         self.model.run_all_work();
         self.collect();
         Ok(())
+    }
+
+    /// All files of sysfs and debugfs. What the card is asked for them is not in the trace,
+    /// which was not on then.
+    fn attributes(&mut self) -> BTreeMap<String, String> {
+        self.hosts.show_debug_files(&mut self.model);
+        if let Some(host) = self.host() {
+            host.core().borrow_mut().take_events();
+        }
+        attributes::shown(self.model.sysfs())
     }
 
     fn host(&self) -> Option<Rc<HostDevice>> {

@@ -3,16 +3,22 @@
 
 use std::fmt;
 
+use blklab_blk::{Nanos, QueueConfig, RequestQueue};
+
 use crate::core::{CardKind, Core};
 use crate::host::Caps;
 use crate::registers::Scr;
 
-/// Requests that the driver takes (`MMC_QUEUE_DEPTH`); a scheduler has twice as many.
-const QUEUE_DEPTH: u32 = 64;
+/// Requests that the driver takes (`MMC_QUEUE_DEPTH`).
+pub(crate) const QUEUE_DEPTH: u32 = 64;
+/// The scheduler that the queue begins with, and the list of those that there are
+/// (`CONFIG_MQ_IOSCHED_` of Debian's kernel, others being modules).
+const SCHEDULER: &str = "mq-deadline";
+const SCHEDULERS: &str = "none [mq-deadline]";
 /// A request that takes longer is looked after.
 const IO_TIMEOUT_MS: u32 = 60_000;
 /// Wanted latency of writeback throttling on what does not turn.
-const WBT_LATENCY_US: u32 = 2000;
+const WBT_LATENCY_US: u64 = 2000;
 /// Readahead, unless the device asks for more.
 const READ_AHEAD_KB: u32 = 128;
 /// The longest request that is made without being asked for
@@ -76,14 +82,42 @@ impl QueueLimits {
         })
     }
 
-    /// Files of `queue/`, as they are without a scheduler's own.
-    pub fn attributes(&self, scheduler: &str) -> Vec<(String, String)> {
+    /// The queue of a disk of so many sectors, as the driver makes it for so many CPUs.
+    pub(crate) fn queue(&self, capacity_sectors: u64, cpus: usize) -> RequestQueue {
+        let sectors = |bytes: u64| u32::try_from(bytes >> 9).unwrap_or(u32::MAX);
+        let mut queue = RequestQueue::new(&QueueConfig {
+            nr_cpus: cpus,
+            nr_hw_queues: 1,
+            queue_depth: QUEUE_DEPTH,
+            round_robin_tags: false,
+            // Where each CPU looks for a tag first is a matter of chance.
+            seed: 1,
+            limits: blklab_blk::QueueLimits {
+                capacity_sectors,
+                max_sectors: self.max_kb() * 2,
+                max_segments: u16::try_from(self.max_segments).unwrap_or(u16::MAX),
+                max_discard_sectors: sectors(self.max_discard_bytes),
+                max_write_zeroes_sectors: sectors(self.max_write_zeroes_bytes),
+                write_cache: self.write_back,
+                fua: self.fua,
+                ..blklab_blk::QueueLimits::default()
+            },
+        });
+        let scheduler = blklab_elevator::find(SCHEDULER);
+        queue.set_elevator(scheduler.and_then(|kind| kind.build(&queue.info())));
+        queue.set_wbt_latency(Nanos::ZERO, WBT_LATENCY_US);
+        queue
+    }
+
+    /// The longest request that is made without being asked for, in KiB.
+    fn max_kb(&self) -> u32 {
+        (self.max_hw_bytes / 1024).min(DEFAULT_MAX_KB)
+    }
+
+    /// Files of `queue/`, those of its scheduler too.
+    pub(crate) fn attributes(&self, queue: &RequestQueue) -> Vec<(String, String)> {
         let max_hw_kb = self.max_hw_bytes / 1024;
-        let max_kb = max_hw_kb.min(DEFAULT_MAX_KB);
-        let depth = match scheduler.contains("[none]") {
-            true => QUEUE_DEPTH,
-            false => 2 * QUEUE_DEPTH,
-        };
+        let (max_kb, depth) = (self.max_kb(), queue.nr_requests());
         let cache = match self.write_back {
             true => "write back",
             false => "write through",
@@ -124,7 +158,7 @@ impl QueueLimits {
             ("read_ahead_kb", &READ_AHEAD_KB),
             ("rotational", &0),
             ("rq_affinity", &1),
-            ("scheduler", &scheduler),
+            ("scheduler", &SCHEDULERS),
             ("stable_writes", &0),
             ("virt_boundary_mask", &0),
             ("wbt_lat_usec", &WBT_LATENCY_US),
@@ -135,8 +169,17 @@ impl QueueLimits {
             ("zone_write_granularity", &0),
             ("zoned", &"none"),
         ];
-        { rows.iter() }
+        let mut files: Vec<(String, String)> = { rows.iter() }
             .map(|(name, value)| ((*name).to_owned(), value.to_string()))
-            .collect()
+            .collect();
+        if let Some(elevator) = queue.elevator() {
+            let tunables = elevator.tunables();
+            let declared = tunables.declared().iter();
+            files.extend(declared.filter_map(|tunable| {
+                let value = tunables.get(tunable.name)?;
+                Some((format!("iosched/{}", tunable.name), value.to_string()))
+            }));
+        }
+        files
     }
 }

@@ -7,6 +7,7 @@
 mod attributes;
 mod recovery;
 
+pub(crate) use attributes::QUEUE_DEPTH;
 pub use attributes::QueueLimits;
 
 use blklab_blk::Op;

@@ -107,6 +107,11 @@ impl Core {
         self.card.as_ref()
     }
 
+    /// What the device model calls a card of this host.
+    pub(crate) fn card_name(&self, card: &Card) -> String {
+        format!("mmc{}:{:04x}", self.index, card.rca)
+    }
+
     /// The card detect line moved (`mmc_detect_change`): a rescan is due.
     pub fn detect_change(&mut self) {
         self.detect_change = true;

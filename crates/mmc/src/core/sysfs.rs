@@ -8,6 +8,9 @@ use crate::registers::hex;
 /// The drive stage register's value where nobody set it.
 const DEFAULT_DSR: u32 = 0x404;
 
+/// The card is there (`MMC_STATE_PRESENT`).
+const PRESENT: u32 = 1;
+
 /// Place and size of the enhanced area of a card without one (`-EINVAL`).
 const NO_ENHANCED_AREA: u64 = 22_u64.wrapping_neg();
 
@@ -94,17 +97,36 @@ impl Card {
 }
 
 impl Core {
-    /// The host's files in debugfs: `ios`, `clock`, the card's `status` and `state`,
-    /// `caps`, `caps2`.
-    pub fn debug_lines(&mut self) -> Vec<String> {
+    /// The host's files in debugfs, those of its card in a folder of the card's name
+    /// (`mmc_add_host_debugfs`, `mmc_add_card_debugfs`). The card is asked for its status.
+    pub fn debug_files(&mut self) -> Vec<(String, String)> {
+        let spec = self.host().spec();
+        let (caps, caps2) = (spec.caps.bits(), spec.caps2.bits());
+        let mut files = vec![
+            ("caps".to_owned(), format!("{caps:#010x}")),
+            ("caps2".to_owned(), format!("{caps2:#010x}")),
+            ("clock".to_owned(), self.ios().clock_hz.to_string()),
+            ("ios".to_owned(), self.ios_lines().join("\n")),
+        ];
+        let Some(card) = self.card() else {
+            return files;
+        };
+        let (name, state) = (self.card_name(card), card.state() | PRESENT);
+        files.push((format!("{name}/quirks"), format!("{:#010x}", 0)));
+        files.push((format!("{name}/state"), format!("{state:#010x}")));
+        if let Ok(status) = self.send_status(0) {
+            files.push((format!("{name}/status"), format!("{status:08x}")));
+        }
+        files
+    }
+
+    /// The bus as it is set (`mmc_ios_show`).
+    fn ios_lines(&self) -> Vec<String> {
         let ios = *self.ios();
-        let clock = ios.clock_hz;
-        let mut lines = vec![format!("clock:\t\t{clock} Hz")];
-        if self.host().actual_clock_hz() != 0 {
-            lines.push(format!(
-                "actual clock:\t{} Hz",
-                self.host().actual_clock_hz()
-            ));
+        let mut lines = vec![format!("clock:\t\t{} Hz", ios.clock_hz)];
+        let actual_hz = self.host().actual_clock_hz();
+        if actual_hz != 0 {
+            lines.push(format!("actual clock:\t{actual_hz} Hz"));
         }
         let power = match ios.power_mode {
             PowerMode::Off => "off",
@@ -127,19 +149,7 @@ impl Core {
             format!("timing spec:\t{} ({})", ios.timing as u8, ios.timing.name()),
             format!("signal voltage:\t{} ({signal})", ios.signal_voltage as u8),
             "driver type:\t0 (driver type B)".to_owned(),
-            clock.to_string(),
         ]);
-        if let Ok(status) = self.send_status(0) {
-            lines.push(format!("{status:08x}"));
-        }
-        const PRESENT: u32 = 1;
-        let state = self.card().map(|card| card.state() | PRESENT);
-        lines.extend(state.map(|state| format!("{state:#010x}")));
-        let spec = self.host().spec();
-        lines.push("== caps".to_owned());
-        lines.push(format!("{:#010x}", spec.caps.bits()));
-        lines.push("== caps2".to_owned());
-        lines.push(format!("{:#010x}", spec.caps2.bits()));
         lines
     }
 

@@ -349,6 +349,8 @@ fn disks_of(exports: &Exports) -> Result<(Sysfs, BTreeMap<KobjectId, usize>), Mo
             is_scanned: true,
             partitions: Vec::new(),
             attributes: Vec::new(),
+            hardware_queues: Vec::new(),
+            debug: Vec::new(),
         };
         let added = model.add_disk(Parent::Virtual, &disk)?;
         disks.extend(model.kobject_of(added.device).map(|disk| (disk, number)));
