@@ -1,86 +1,16 @@
 //! `blklab fs IMAGE mount`: programs of every day work on an image's files, and the
 //! tool that checks such images finds nothing wrong afterwards.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::process::{Child, Command, Stdio};
+use std::io::Write;
+use std::process::Command;
 
+use crate::support::mounted::Mounted;
 use crate::support::{Place, check_image, have_fuse};
 
-/// An image that is mounted; it is unmounted before the test's folder goes.
-struct Mounted<'a> {
-    place: &'a Place,
-    child: Child,
-}
-
-impl<'a> Mounted<'a> {
-    /// `None` where this machine does not let us mount.
-    fn start(place: &'a Place, options: &[&str]) -> Option<Mounted<'a>> {
-        let arguments = [&["fs", "disk.img", "mount", "mnt"], options].concat();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_blklab"))
-            .args(arguments)
-            .current_dir(place.path(""))
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the program starts");
-        let mut line = String::new();
-        let out = child.stdout.as_mut().expect("a pipe");
-        BufReader::new(out).read_line(&mut line).expect("text");
-        if line.is_empty() {
-            let mut why = String::new();
-            let err = child.stderr.as_mut().expect("a pipe");
-            err.read_to_string(&mut why).expect("text");
-            assert_eq!(child.wait().expect("it ends").code(), Some(2), "{why}");
-            blklab_judges::not_possible(&why);
-            return None;
-        }
-        assert_eq!(line, "disk.img is mounted on mnt\n");
-        Some(Mounted { place, child })
-    }
-
-    fn shell(&self, line: &str) -> String {
-        let output = Command::new("sh")
-            .args(["-ec", line])
-            .current_dir(self.place.path("mnt"))
-            .output()
-            .expect("a shell");
-        let err = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success(), "{line}: {err}");
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    }
-
-    /// Ends it by SIGTERM; it ends well.
-    fn end(mut self) {
-        assert!(terminate(&self.child), "a signal");
-        self.ends_well();
-    }
-
-    /// Waits until it has ended.
-    fn ends_well(&mut self) {
-        let mut why = String::new();
-        let err = self.child.stderr.as_mut().expect("a pipe");
-        err.read_to_string(&mut why).expect("text");
-        assert_eq!(self.child.wait().expect("it ends").code(), Some(0), "{why}");
-    }
-}
-
-impl Drop for Mounted<'_> {
-    fn drop(&mut self) {
-        if self.child.try_wait().is_ok_and(|ended| ended.is_none()) {
-            // A test that failed: nothing more is asked than that it goes.
-            terminate(&self.child);
-            terminate(&self.child);
-            let _ = self.child.wait();
-        }
-    }
-}
-
-fn terminate(child: &Child) -> bool {
-    let pid = child.id().to_string();
-    Command::new("kill")
-        .arg(&pid)
-        .status()
-        .is_ok_and(|status| status.success())
+/// Mounts the image; `None` where this machine does not let us.
+fn mount<'a>(place: &'a Place, options: &[&str]) -> Option<Mounted<'a>> {
+    let arguments = [&["fs", "disk.img", "mount", "mnt"], options].concat();
+    Mounted::start(place, &arguments, "disk.img is mounted on mnt\n")
 }
 
 fn place_with(kind: &str) -> Place {
@@ -116,7 +46,7 @@ fn cp_tar_and_mv_work_in_a_mounted_image() {
     ] {
         let place = place_with(kind);
         sources(&place);
-        let Some(mounted) = Mounted::start(&place, &[]) else {
+        let Some(mounted) = mount(&place, &[]) else {
             return;
         };
         mounted.shell("cp -r ../src copy && cd copy && sha256sum --quiet -c ../../sums");
@@ -152,7 +82,7 @@ fn links_owners_and_permissions_are_kept_on_ext2() {
         return;
     }
     let place = place_with("ext2");
-    let Some(mounted) = Mounted::start(&place, &[]) else {
+    let Some(mounted) = mount(&place, &[]) else {
         return;
     };
     mounted.shell("echo text > one && ln one two && ln -s one three && chmod 640 one");
@@ -184,12 +114,12 @@ fn a_signal_writes_all_even_while_files_are_open() {
         return;
     }
     let place = place_with("ext2");
-    let Some(mut mounted) = Mounted::start(&place, &[]) else {
+    let Some(mut mounted) = mount(&place, &[]) else {
         return;
     };
     let mut open = std::fs::File::create(place.path("mnt/file")).expect("a file");
     open.write_all(b"before the signal").expect("written");
-    assert!(terminate(&mounted.child));
+    assert!(mounted.terminate());
     // Unmounted, but not ended.
     while std::fs::exists(place.path("mnt/file")).expect("a folder") {
         std::thread::yield_now();
@@ -211,7 +141,7 @@ fn a_read_only_mount_changes_no_byte() {
     place.file("text", "text\n");
     place.blklab(&["fs", "disk.img", "put", "text", "/"]).ok();
     let before = std::fs::read(place.path("disk.img")).expect("an image");
-    let Some(mounted) = Mounted::start(&place, &["--read-only"]) else {
+    let Some(mounted) = mount(&place, &["--read-only"]) else {
         return;
     };
     assert_eq!(

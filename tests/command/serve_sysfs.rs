@@ -57,6 +57,18 @@ fn the_tree_is_that_of_the_kernel() {
     assert!(cat("uevent").contains("DEVNAME=b0\n"), "{}", cat("uevent"));
     assert_eq!(cat("queue/write_cache"), "write through\n");
     assert_eq!(cat("queue/iosched/fifo_batch"), "16\n");
+    // debugfs shows the queue as it is: its tags are as many as requests.
+    let debug = |path: &str| shell(&place, &format!("cat sys/kernel/debug/block/b0/{path}"));
+    assert_eq!(debug("hctx0/flags"), "alloc_policy=FIFO SHOULD_MERGE\n");
+    assert!(
+        debug("state").ends_with("|SQ_SCHED\n"),
+        "{}",
+        debug("state")
+    );
+    shell(&place, "echo 48 > sys/block/b0/queue/nr_requests");
+    let tags = debug("hctx0/sched_tags");
+    assert!(tags.starts_with("nr_tags=48\n"), "{tags}");
+    assert_eq!(cat("mq/0/nr_reserved_tags"), "0\n");
     // As on the control socket.
     shell(&place, "echo 4 > sys/block/b0/queue/iosched/fifo_batch");
     assert_eq!(served.get(&place, "iosched/fifo_batch"), "4");
@@ -107,6 +119,7 @@ fn the_tree_is_that_of_the_kernel() {
     );
     shell(&place, "echo none > sys/block/b0/queue/scheduler");
     assert_eq!(shell(&place, "ls -d sys/block/b0/queue/io*; true"), "");
+    assert_eq!(debug("hctx0/sched_tags"), "\n");
     // What makes no sense is refused, and what cannot be set is.
     let set = |path: &str, value: &str| {
         std::fs::write(place.path(&format!("sys/block/b0/{path}")), value)

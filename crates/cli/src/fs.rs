@@ -15,12 +15,10 @@ use blklab_fs::{
     MountOptions, NewInode, Timestamp, VfatLayout, VfatOptions, Volume, at_once,
 };
 use blklab_serve::{ImageMount, parse_size};
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 
 use crate::args::{FsArgs, FsCommand, FsKind, FsLsArgs, FsMkfsArgs};
 use crate::failure::Failure;
-use crate::output;
+use crate::{mount, output};
 
 pub(crate) fn fs(args: &FsArgs) -> Result<(), Failure> {
     match &args.command {
@@ -38,7 +36,7 @@ pub(crate) fn fs(args: &FsArgs) -> Result<(), Failure> {
         FsCommand::Stat { path: None } => usage(&OpenedImage::read(args)?),
         FsCommand::Stat { path: Some(path) } => stat(&OpenedImage::read(args)?, path),
         FsCommand::Blocks { path } => blocks(&OpenedImage::read(args)?, path),
-        FsCommand::Mount { folder, read_only } => mount(args, folder, *read_only),
+        FsCommand::Mount { folder, read_only } => mount_image(args, folder, *read_only),
         FsCommand::Put { file, path } => change(args, |opened| put(opened, file, path)),
         FsCommand::Rm { recursive, paths } => change(args, |opened| {
             paths
@@ -200,27 +198,17 @@ fn lock(name: &Path, image: &File, changes: bool) -> Result<(), Failure> {
 }
 
 /// Mounts the file system until it is unmounted or a signal arrives.
-fn mount(args: &FsArgs, folder: &Path, read_only: bool) -> Result<(), Failure> {
-    let broken = |error: io::Error| Failure::Broken(error.to_string());
+fn mount_image(args: &FsArgs, folder: &Path, read_only: bool) -> Result<(), Failure> {
     let access = match read_only {
         true => Access::Stay,
         false => Access::Change,
     };
     let opened = OpenedImage::open(args, access)?;
     let name = opened.name;
-    // Signals are caught before anything is mounted, so that none is missed.
-    let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(broken)?;
+    let signals = mount::catch_signals()?;
     let mounted = ImageMount::new(opened.volume, name, folder, read_only);
     let mut mounted = mounted.map_err(Failure::mistake)?;
-    let mut unmounter = mounted.unmounter();
-    std::thread::spawn(move || {
-        let mut signals = signals.forever();
-        signals.next();
-        unmounter.unmount();
-        // A second signal does not wait for programs that have files open there.
-        signals.next();
-        std::process::exit(1);
-    });
+    mount::unmount_on_signal(signals, mounted.unmounter());
     output::print(format!(
         "{} is mounted on {}\n",
         name.display(),

@@ -12,6 +12,7 @@ mod fs;
 mod guest;
 mod library;
 mod load;
+mod mount;
 mod output;
 mod probe;
 mod progress;
@@ -73,7 +74,7 @@ pub fn main() -> ExitCode {
 }
 
 /// `blklab boot`: simulates the boot, and prints its sequence or the resulting device
-/// tree.
+/// tree, or mounts that.
 fn boot(args: &BootArgs) -> Result<(), Failure> {
     let mut board = blklab_boot::Board::load(&args.board).map_err(Failure::mistake)?;
     if let Some(name) = &args.cards {
@@ -82,8 +83,9 @@ fn boot(args: &BootArgs) -> Result<(), Failure> {
         taken.map_err(|why| Failure::Mistake(format!("--cards {name}: {why}")))?;
     }
     let booted = blklab_boot::boot(&board);
-    output::print(&match args.tree {
-        true => booted.tree(),
-        false => booted.sequence(),
-    })
+    match &args.mount {
+        Some(folder) => mount::mount_sysfs(&booted, &args.board, folder),
+        None if args.tree => output::print(&booted.tree()),
+        None => output::print(&booted.sequence()),
+    }
 }

@@ -26,6 +26,7 @@ mod net;
 mod server;
 mod spec;
 mod tcmu;
+mod tree;
 mod ublk;
 mod vhost_user;
 
@@ -41,7 +42,7 @@ pub use client::{
 pub use config::{ExportConfig, Limits, ServerConfig};
 pub use control::{Rate, RecordFormat, Sample, ask, record};
 pub use lock::lock;
-pub use mount::{ImageMount, Unmounter};
+pub use mount::{ImageMount, SysfsMount, Unmounter};
 pub use net::{Listen, TlsMode, TlsSettings};
 pub use server::Server;
 pub use spec::{ExportSpec, LimitsSpec, ServerSpec};

@@ -1,4 +1,5 @@
-//! Mounts the file system of an image on a folder of this machine over FUSE.
+//! Mounts the file system of an image, or a tree of the device model, on a folder of this
+//! machine over FUSE.
 //!
 //! The kernel's requests are answered one after the other by a [`Volume`]. Changes are
 //! committed to the image by `fsync`, every few seconds of work, and at the end.
@@ -14,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
+use blklab_device_model::Sysfs;
 use blklab_fs::{
     Attributes, Caller, Change, FileSystem, FsError, Ino, NewInode, Timestamp, Volume, at_once,
 };
@@ -27,6 +29,8 @@ use rustix::fs::{OFlags, statvfs};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 
+use crate::tree;
+
 /// The inode number of FUSE's root.
 const ROOT: u64 = 1;
 /// How long the kernel may cache names and attributes, which nothing else changes.
@@ -39,16 +43,92 @@ const NAME_BYTES_MAX: u32 = 255;
 /// (`dirty_writeback_centisecs`).
 const COMMIT_INTERVAL: Duration = Duration::from_secs(5);
 
+/// A file system of ours on a folder.
+#[derive(Debug)]
+struct Mounted<F: Filesystem> {
+    session: Session<F>,
+    folder: PathBuf,
+    is_ending: Arc<AtomicBool>,
+}
+
+impl<F: Filesystem> Mounted<F> {
+    fn new(
+        files: F,
+        folder: &Path,
+        options: &[MountOption],
+        is_ending: Arc<AtomicBool>,
+    ) -> Result<Mounted<F>, String> {
+        let session = Session::new(files, folder, options).map_err(|error| {
+            let folder = folder.display();
+            let needed =
+                "root may mount, and others where fusermount3 (package fuse3) is installed";
+            format!("{folder}: cannot mount: {error}; {needed}")
+        })?;
+        Ok(Mounted {
+            session,
+            folder: folder.to_path_buf(),
+            is_ending,
+        })
+    }
+
+    fn unmounter(&mut self) -> Unmounter {
+        Unmounter {
+            session: self.session.unmount_callable(),
+            folder: self.folder.clone(),
+            is_ending: Arc::clone(&self.is_ending),
+        }
+    }
+
+    /// Serves until the folder is unmounted.
+    fn serve(mut self) -> Result<(), String> {
+        let served = self.session.run();
+        drop(self.session);
+        match served {
+            // So the kernel answers a reader whose connection goes while it waits.
+            Err(error) if is_abort(&error) && self.is_ending.load(Ordering::Relaxed) => Ok(()),
+            served => served.map_err(|error| format!("{}: {error}", self.folder.display())),
+        }
+    }
+}
+
+/// A mounted tree of the device model, which does not change.
+#[derive(Debug)]
+pub struct SysfsMount(Mounted<tree::Tree<tree::Still>>);
+
+impl SysfsMount {
+    /// Shows a tree in an empty folder.
+    ///
+    /// # Errors
+    /// A message that says what would make it possible.
+    pub fn new(sysfs: Sysfs, folder: &Path) -> Result<SysfsMount, String> {
+        let options = tree::mount_options(folder)?;
+        is_possible(folder)?;
+        let files = tree::Tree::new(sysfs, tree::Still);
+        Mounted::new(files, folder, &options, Arc::default()).map(SysfsMount)
+    }
+
+    /// A handle to unmount it.
+    pub fn unmounter(&mut self) -> Unmounter {
+        self.0.unmounter()
+    }
+
+    /// Serves until the folder is unmounted.
+    ///
+    /// # Errors
+    /// If the connection to the kernel fails.
+    pub fn serve(self) -> Result<(), String> {
+        self.0.serve()
+    }
+}
+
 /// A mounted image.
 #[derive(Debug)]
 pub struct ImageMount {
-    session: Session<Tree>,
-    folder: PathBuf,
-    is_ending: Arc<AtomicBool>,
+    mounted: Mounted<Tree>,
     failure: Rc<RefCell<Option<String>>>,
 }
 
-/// Ends an [`ImageMount`], from any thread.
+/// Ends an [`ImageMount`] or a [`SysfsMount`], from any thread.
 #[derive(Debug)]
 pub struct Unmounter {
     session: SessionUnmounter,
@@ -85,43 +165,26 @@ impl ImageMount {
         let (is_ending, failure) = (Arc::default(), Rc::default());
         let mut tree = Tree::new(volume, Arc::clone(&is_ending), Rc::clone(&failure));
         tree.is_read_only = read_only;
-        let session = Session::new(tree, folder, &options).map_err(|error| {
-            let folder = folder.display();
-            let needed =
-                "root may mount, and others where fusermount3 (package fuse3) is installed";
-            format!("{folder}: cannot mount: {error}; {needed}")
-        })?;
         Ok(ImageMount {
-            session,
-            folder: folder.to_path_buf(),
-            is_ending,
+            mounted: Mounted::new(tree, folder, &options, is_ending)?,
             failure,
         })
     }
 
     /// A handle to unmount it.
     pub fn unmounter(&mut self) -> Unmounter {
-        Unmounter {
-            session: self.session.unmount_callable(),
-            folder: self.folder.clone(),
-            is_ending: Arc::clone(&self.is_ending),
-        }
+        self.mounted.unmounter()
     }
 
     /// Serves until the folder is unmounted, then commits all changes to the image.
     ///
     /// # Errors
     /// If changes could not be written.
-    pub fn serve(mut self) -> Result<(), String> {
-        let served = self.session.run();
-        drop(self.session);
-        if let Some(failure) = self.failure.take() {
-            return Err(failure);
-        }
-        match served {
-            // So the kernel answers a reader whose connection goes while it waits.
-            Err(error) if is_abort(&error) && self.is_ending.load(Ordering::Relaxed) => Ok(()),
-            served => served.map_err(|error| format!("{}: {error}", self.folder.display())),
+    pub fn serve(self) -> Result<(), String> {
+        let served = self.mounted.serve();
+        match self.failure.take() {
+            Some(failure) => Err(failure),
+            None => served,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 pub mod guest;
 pub mod loop_device;
+pub mod mounted;
 pub mod served;
 
 use std::path::{Path, PathBuf};

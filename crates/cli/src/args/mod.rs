@@ -9,6 +9,7 @@ mod sweep;
 mod virtual_machine;
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 use blklab_report::tools::{TOOLS, Tool};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
@@ -160,9 +161,14 @@ pub(crate) struct BootArgs {
     #[arg(long, value_name = "MACHINE")]
     pub(crate) cards: Option<String>,
 
-    /// Print /sys after the boot, not the sequence of events
+    /// Print /sys after the boot, with debugfs in kernel/debug, not the sequence of events
     #[arg(long)]
     pub(crate) tree: bool,
+
+    /// Show /sys after the boot as files in an empty folder, until it is unmounted or a
+    /// signal arrives; needs FUSE
+    #[arg(long, value_name = "DIR", conflicts_with = "tree")]
+    pub(crate) mount: Option<PathBuf>,
 }
 
 #[derive(Args)]
