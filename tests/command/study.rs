@@ -43,6 +43,32 @@ fn a_study_shows_its_patterns_and_what_the_document_found() {
     );
 }
 
+#[test]
+fn a_study_s_files_may_be_on_a_file_system() {
+    let place = Place::new();
+    let args = [
+        "study",
+        "pi4",
+        "--fs",
+        "ext2",
+        "--size",
+        "16M",
+        "--repeats",
+        "1",
+    ];
+    let text = place.blklab(&args).ok().out;
+    assert!(
+        text.contains("files on ext2; 16 MiB for each process"),
+        "{text}"
+    );
+    assert_eq!(text.matches("  why: ").count(), 10, "{text}");
+    // The reason follows what the files are on.
+    assert!(text.contains("indirect block"), "{text}");
+    let done = place.blklab(&["study", "pi4", "--fs", "ext9"]);
+    assert_eq!(done.status, 2);
+    assert!(done.err.contains("legal is raw, ext2"), "{}", done.err);
+}
+
 /// What decides on writes to a card is the order in which the flusher makes them, which a
 /// driver that sleeps keeps under any scheduler.
 #[test]

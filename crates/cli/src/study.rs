@@ -4,6 +4,7 @@ use std::path::Path;
 
 use blklab_experiment::{Plan, Scale, Simulated, Study, WorkloadSource};
 use blklab_report::{SchedulerRuns, html, study_text};
+use blklab_sim::FileSystemKind;
 
 use crate::args::StudyArgs;
 use crate::compared::style;
@@ -31,6 +32,7 @@ pub(crate) fn study(args: &StudyArgs) -> Result<(), Failure> {
         study.name,
         about(study, args),
         caller.command.clone(),
+        (args.fs != FileSystemKind::Raw).then(|| args.fs.name()),
         cases.collect(),
     );
     if let Some(page) = page {
@@ -50,7 +52,7 @@ fn run(
     caller: &Caller<'_>,
 ) -> Result<Vec<Ran>, Failure> {
     let work = WorkloadSource::find(&[job.to_string()], &[])?;
-    let (settings, patterns) = study.settings(&work, scale(args))?;
+    let (settings, patterns) = study.settings(&work, scale(args), args.fs)?;
     let mut world = Simulated::new(&work, &settings)?;
     world.times_requests = true;
     world.abandon = caller.abandon();
@@ -92,7 +94,11 @@ fn about(study: &Study, args: &StudyArgs) -> String {
         1 => "one run".to_string(),
         repeats => format!("{repeats} runs"),
     };
+    let files = match args.fs {
+        FileSystemKind::Raw => String::new(),
+        kind => format!("files on {}; ", kind.name()),
+    };
     format!(
-        "{drives}; {sizes}; {runs} of each pattern, which runs by itself; changes are against the first"
+        "{drives}; {files}{sizes}; {runs} of each pattern, which runs by itself; changes are against the first"
     )
 }

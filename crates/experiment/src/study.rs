@@ -1,6 +1,7 @@
 //! Studies: what a document measured, as the rows of one experiment.
 
 use blklab_description::hint;
+use blklab_sim::FileSystemKind;
 
 use crate::error::Error;
 use crate::schedulers::NamedScheduler;
@@ -82,8 +83,8 @@ impl Study {
         }
     }
 
-    /// The rows of one of its files: by pattern, then drive, then scheduler. With them the
-    /// names of the patterns.
+    /// The rows of one of its files, whose own files are on that file system: by pattern,
+    /// then drive, then scheduler. With them the names of the patterns.
     ///
     /// # Errors
     /// Where the file has a mistake.
@@ -91,13 +92,18 @@ impl Study {
         &self,
         work: &WorkloadSource,
         scale: Scale,
+        file_system: FileSystemKind,
     ) -> Result<(Vec<Setting>, Vec<String>), Error> {
         let patterns = work.job_names(&[])?;
         let mut rows = Vec::new();
         for pattern in &patterns {
             for (_, drive) in self.drives {
                 for scheduler in self.schedulers {
-                    rows.push(self.setting((pattern, drive, scheduler), scale)?);
+                    let setting = self.setting((pattern, drive, scheduler), scale)?;
+                    rows.push(Setting {
+                        file_system,
+                        ..setting
+                    });
                 }
             }
         }
@@ -136,7 +142,8 @@ mod tests {
     fn every_pattern_runs_by_itself_on_every_drive() {
         let study = Study::find("pi4").expect("there is");
         let work = WorkloadSource::find(&[study.jobs[1].to_string()], &[]).expect("shipped");
-        let (rows, patterns) = study.settings(&work, Scale::Full).expect("valid");
+        let settings = |scale, of| study.settings(&work, scale, of).expect("valid");
+        let (rows, patterns) = settings(Scale::Full, FileSystemKind::Raw);
         assert_eq!((patterns.len(), rows.len()), (8, 64));
         let row = &rows[study.rows_of_pattern()];
         assert_eq!(row.only_job.as_deref(), Some(patterns[0].as_str()));
@@ -145,8 +152,9 @@ mod tests {
             ("sd-card", "none")
         );
         assert!(row.options.is_empty() && row.memory_bytes == Some(4 << 30));
-        let (small, _) = study.settings(&work, Scale::Small(MIB)).expect("valid");
+        let (small, _) = settings(Scale::Small(MIB), FileSystemKind::Ext2);
         assert_eq!(small[0].options[0].value, "1048576");
+        assert!({ small.iter() }.all(|row| row.file_system == FileSystemKind::Ext2));
         assert!(Study::find("pi5").is_err());
     }
 }

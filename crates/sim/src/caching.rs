@@ -42,6 +42,13 @@ impl FileSystemKind {
         ("vfat", FileSystemKind::Vfat),
         ("xfs", FileSystemKind::Xfs),
     ];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        let mut all = FileSystemKind::ALL.iter();
+        let found = all.find(|(_, kind)| *kind == self);
+        found.map_or("", |(name, _)| name)
+    }
 }
 
 impl FromStr for FileSystemKind {

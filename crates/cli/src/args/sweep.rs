@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use blklab_experiment::Shard;
+use blklab_sim::FileSystemKind;
 use blklab_workload::fio;
 use clap::{Arg, Args};
 
@@ -56,6 +57,8 @@ const STUDY_EXAMPLES: &str = "\
 Examples:
   blklab study pi4 --html pi4.html
       eight patterns on an SSD and an SD card under four schedulers, some minutes
+  blklab study pi4 --fs ext2
+      the same with the files on ext2
   blklab study pi4 --full --repeats 1
       the same with the document's sizes, which takes long";
 
@@ -80,6 +83,12 @@ pub(crate) struct StudyArgs {
     #[arg(long, value_name = "SIZE", default_value = "2G", conflicts_with = "full",
           value_parser = study_size)]
     pub(crate) size: u64,
+
+    /// The file system that the files are on, made on all of the drive: raw for none, ext2,
+    /// vfat, or xfs without its own blocks
+    #[arg(long, value_name = "KIND", default_value = "raw",
+          value_parser = str::parse::<FileSystemKind>)]
+    pub(crate) fs: FileSystemKind,
 
     /// The document's own sizes and memory, not smaller ones
     #[arg(long)]

@@ -14,6 +14,8 @@ pub struct Study {
     pub name: String,
     /// A sentence on what the simulation has in common with the document and what not.
     pub about: String,
+    /// The file system that the files are on; `None` for the drives themselves.
+    pub file_system: Option<&'static str>,
     /// The cases by drive, then job file, then pattern.
     pub cases: Vec<Case>,
     /// The document's findings beside those of the simulation.
@@ -80,12 +82,14 @@ impl Study {
         name: &str,
         about: String,
         command: String,
+        file_system: Option<&'static str>,
         cases: Vec<(String, String, Vec<SchedulerRuns>)>,
     ) -> Study {
         let cases = cases.into_iter();
         let mut study = Study {
             name: name.to_string(),
             about,
+            file_system,
             cases: cases
                 .map(|(drive, pattern, runs)| Case::new(drive, pattern, &runs))
                 .collect(),

@@ -193,9 +193,6 @@ fn card_reads_at_random(study: &Study) -> Option<Finding> {
 fn card_writes_alike(study: &Study) -> Option<Finding> {
     let cases = study.cases_of(CARD, Direction::Write);
     let (most, at) = widest(&cases)?;
-    let of_all = cases.iter().flat_map(|case| &case.measured);
-    let copied = of_all.filter_map(|of| of.write_amplification);
-    let copied = copied.fold(1.0, f64::max);
     let in_order = cases.iter().filter(|case| case.pattern.starts_with("seq"));
     let in_order = in_order
         .map(|case| spread(&case.bandwidths()))
@@ -209,13 +206,44 @@ fn card_writes_alike(study: &Study) -> Option<Finding> {
             at.pattern
         ),
         agrees: most < ALIKE_ROUGHLY,
-        reason: format!(
+        reason: why_card_writes_differ(study.file_system, &cases, at),
+    })
+}
+
+/// Says what decides on the writes to a card; `widest` is the case in which they differ most.
+fn why_card_writes_differ(file_system: Option<&str>, cases: &[&Case], widest: &Case) -> String {
+    let Some(file_system) = file_system else {
+        let of_all = cases.iter().flat_map(|case| &case.measured);
+        let copied = of_all.filter_map(|of| of.write_amplification);
+        let copied = copied.fold(1.0, f64::max);
+        return format!(
             "Who gives the driver a request while another runs sleeps in it, and kblockd takes \
              all that a scheduler has before the driver sees the first of it: what is written is \
              in the flusher's order under all of them. The card copies the rest of a unit that \
              is left half written, at random up to {copied:.1} times what the host writes."
-        ),
-    })
+        );
+    };
+    let programmed = { widest.comparison.schedulers.iter() }.zip(&widest.measured);
+    let programmed = programmed.filter_map(|(name, of)| {
+        let times = of.write_amplification?;
+        Some(format!("{name} {times:.1}"))
+    });
+    let shared = match file_system {
+        "ext2" => {
+            "ext2 puts an indirect block into a file every 4 MiB, which is written later and \
+             leaves a hole in the unit, and files that grow together take turns by windows of \
+             up to 1027 blocks, so that units of 4 MiB have parts of two. "
+        }
+        _ => "",
+    };
+    format!(
+        "{shared}The flusher writes one file after the other, and with several more units are \
+         begun than the card keeps open: it closes them half written and copies the rest. A \
+         scheduler that sorts by sector writes what lies together before that. In {} the card \
+         writes so many times what the host writes: {}.",
+        widest.pattern,
+        programmed.collect::<Vec<_>>().join(", ")
+    )
 }
 
 fn card_writes_lowest(study: &Study) -> Option<Finding> {

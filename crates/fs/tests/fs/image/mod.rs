@@ -13,8 +13,8 @@ use std::path::Path;
 use std::process::Command;
 
 use blklab_fs::{
-    Caller, Ext2Layout, FatWidth, Image, MountOptions, Storage, Timestamp, VfatLayout, VfatOptions,
-    Volume, at_once,
+    Caller, Ext2Layout, Ext2Options, FatWidth, Image, MountOptions, NewInode, Storage, Timestamp,
+    VfatLayout, VfatOptions, Volume, at_once,
 };
 use blklab_judges::have;
 
@@ -185,5 +185,63 @@ fn fat_says_that_it_is_mounted_until_it_is_unmounted() {
         at_once(again.file_system().mount(NOW)).expect("memory");
         at_once(again.file_system().unmount()).expect("memory");
         assert_eq!(state(&again), 1, "{width:?}");
+    }
+}
+
+/// The pieces, in blocks, of four files of 12 MiB that grow by turns; an indirect block parts none.
+fn pieces(reservation: bool) -> Vec<Vec<u64>> {
+    const STEP: usize = 4096;
+    let kind = Kind::Ext2 {
+        block: 4096,
+        inode: 256,
+    };
+    let image = Image::new(RefCell::new(vec![0; 64 << 20])).expect("memory");
+    kind.make(&image);
+    let ext2 = Ext2Options {
+        reservation,
+        ..Ext2Options::default()
+    };
+    let options = MountOptions { ext2, ..options() };
+    let volume = Volume::open(image, &options, root()).expect("what was just made");
+    let top = volume.find(b"/", true).expect("a root");
+    let file = |name: &[u8]| volume.create(top, name, NewInode::Regular(0o644));
+    let files = [b"a", b"b", b"c", b"d"].map(|name| file(name).expect("room"));
+    for at in (0..12 << 20).step_by(STEP) {
+        for &file in &files {
+            volume.write(file, at, &[1; STEP]).expect("room");
+        }
+    }
+    let pieces = |&file: &_| {
+        let mut pieces: Vec<u64> = Vec::new();
+        let mut end = None;
+        for extent in volume.extents(file).expect("sound") {
+            let block = extent.device_block.expect("no holes");
+            match (pieces.last_mut(), end) {
+                (Some(piece), Some(end)) if block == end || block == end + 1 => {
+                    *piece += extent.blocks;
+                }
+                _ => pieces.push(extent.blocks),
+            }
+            end = Some(block + extent.blocks);
+        }
+        pieces
+    };
+    files.iter().map(pieces).collect()
+}
+
+/// A window has 8 blocks, and each further one twice as many up to 1027, of which an indirect
+/// block may be one (`EXT2_DEFAULT_RESERVE_BLOCKS`, `EXT2_MAX_RESERVE_BLOCKS`).
+#[test]
+fn files_of_ext2_that_grow_together_take_turns_by_windows() {
+    for file in pieces(true) {
+        let doubled: Vec<u64> = file[..8]
+            .iter()
+            .map(|blocks| blocks.next_power_of_two())
+            .collect();
+        assert_eq!(doubled, [8, 16, 32, 64, 128, 256, 512, 1024], "{file:?}");
+        assert!((1024..=1027).contains(&file[8]), "{file:?}");
+    }
+    for file in pieces(false) {
+        assert!(file.iter().all(|&blocks| blocks == 1), "{file:?}");
     }
 }

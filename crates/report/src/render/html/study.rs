@@ -128,7 +128,13 @@ mod tests {
         });
         let case = |pattern: &str| ("a<b".to_string(), pattern.to_string(), runs.clone());
         let cases = vec![case("seq-1"), case("seq-4-all")];
-        let study = Study::new("pi4", "about".into(), "blklab study pi4".into(), cases);
+        let study = Study::new(
+            "pi4",
+            "about".into(),
+            "blklab study pi4".into(),
+            None,
+            cases,
+        );
         assert!(study.findings.len() < 2, "there are no such drives");
         let page = render(&study);
         check_tags(&page);
