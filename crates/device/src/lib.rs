@@ -30,7 +30,7 @@ mod ssd;
 /// The kinds of drives.
 const MODELS: [&spec::ModelType; 4] = [&null::MODEL, &ssd::MODEL, &hdd::MODEL, &card::MODEL];
 
-pub use faults::{DataFault, Faults, FaultyData, FlippedBits, faulty_parts};
+pub use faults::{DataFault, Faults, FaultyData, FlippedBits, PowerCut, WriteFate, faulty_parts};
 pub use identity::Identity;
 pub use published::Published;
 pub use spec::{DriveSpec, DriveState, Interface, reference};

@@ -1,11 +1,17 @@
 //! A log that is appended to and flushed until the power fails: how much of it is left?
 
-use blklab_simulated_disk::{Nanos, Setup, SimulatedStorage};
+use blklab_simulated_disk::{Nanos, PowerCut, Setup, SimulatedStorage};
 
 const RECORD_BYTES: usize = 4096;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut disk = SimulatedStorage::new(&Setup::named("nvme", "none")?, 42)?;
+    // A drive that writes back in any order: half of what it had not written is gone, and of the
+    // rest some blocks are.
+    disk.set_power_cut(PowerCut {
+        lost: 0.5,
+        torn: 0.5,
+    });
     let mut now = Nanos(0);
     let mut flushed = 0;
     for record in 1..=20u8 {

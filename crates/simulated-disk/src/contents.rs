@@ -5,7 +5,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use blklab_device::{DataFault, Faults, FaultyData, FlippedBits};
+use blklab_device::{DataFault, Faults, FaultyData, FlippedBits, PowerCut, WriteFate};
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::RngCore;
 
@@ -14,25 +14,6 @@ pub(crate) const SECTOR_BYTES: usize = 512;
 /// Number of sectors stored together.
 const PAGE_SECTORS: u64 = 8;
 const PAGE_BYTES: usize = PAGE_SECTORS as usize * SECTOR_BYTES;
-
-/// Fate of unflushed writes at a power cut, as shares from 0 to 1: lost, torn (only some of the
-/// logical blocks are written), or written otherwise.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct PowerCut {
-    /// Share of writes that are lost.
-    pub lost: f64,
-    /// Share of writes that are torn.
-    pub torn: f64,
-}
-
-impl Default for PowerCut {
-    fn default() -> PowerCut {
-        PowerCut {
-            lost: 0.4,
-            torn: 0.2,
-        }
-    }
-}
 
 /// Sectors by number; those never written read as zeroes.
 #[derive(Default)]
@@ -243,14 +224,14 @@ impl Contents {
         self.before += acknowledged.len() as u64;
         for write in acknowledged.into_iter().chain(in_flight) {
             let sectors = write.payload.sectors();
-            let draw = match write.is_durable {
-                true => 1.0,
-                false => (chance.next_u64() >> 11) as f64 / (1u64 << 53) as f64,
+            let fate = match write.is_durable {
+                true => WriteFate::Kept,
+                false => cut.fate((chance.next_u64() >> 11) as f64 / (1u64 << 53) as f64),
             };
-            if draw < cut.lost {
+            if fate == WriteFate::Lost {
                 continue;
             }
-            let is_torn = draw < cut.lost + cut.torn;
+            let is_torn = fate == WriteFate::Torn;
             for block in (0..sectors).step_by(block_sectors as usize) {
                 if !is_torn || chance.next_u64().is_multiple_of(2) {
                     let part = block..(block + block_sectors).min(sectors);

@@ -3,7 +3,10 @@
 //!
 //! [`SimulatedDisk`] models only time. [`SimulatedStorage`] also stores data: an unflushed write
 //! may be lost or torn at a power cut, and reads may have the faults that the drive is configured
-//! with ([`Faults`]).
+//! with ([`Faults`]). [`SimulatedStorage::set_power_cut`] says what becomes of unflushed writes.
+//!
+//! `cargo bench --package blklab-simulated-disk` measures what a request takes a CPU, and
+//! `cargo run --package blklab-simulated-disk --example append_log` shows a power cut.
 //!
 //! Without the feature `std` the crate and all below it need only `alloc`. Drives and schedulers are
 //! then those that are shipped, by name; messages on unknown names do not tell the nearest.
@@ -35,9 +38,8 @@ mod disk;
 mod storage;
 
 pub use blklab_blk::{IoStatus, Nanos, Op, Sector};
-pub use blklab_device::{DriveSpec, Faults};
+pub use blklab_device::{DriveSpec, Faults, PowerCut};
 pub use blklab_elevator::SchedulerChoice;
 
-pub use contents::PowerCut;
 pub use disk::{Call, Done, Setup, SetupError, SimulatedDisk};
 pub use storage::{Ended, IoId, RangeError, SimulatedStorage};

@@ -4,12 +4,12 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use blklab_blk::{IoStatus, Nanos, Op};
-use blklab_device::{DataFault, faulty_parts};
+use blklab_device::{DataFault, PowerCut, faulty_parts};
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::SeedableRng;
 use slab::Slab;
 
-use crate::contents::{Contents, Payload, Position, PowerCut, SECTOR_BYTES};
+use crate::contents::{Contents, Payload, Position, SECTOR_BYTES};
 use crate::disk::{Call, Done, Setup, SetupError, SimulatedDisk};
 
 /// Identifies an I/O.
@@ -306,6 +306,61 @@ mod tests {
         let setup = Setup::named("nvme", "none").unwrap();
         let setup = setup.with_faults(Faults::parse(faults).unwrap());
         SimulatedStorage::new(&setup, 1).unwrap()
+    }
+
+    #[test]
+    fn the_fate_of_unflushed_writes_is_the_caller_s_to_say() {
+        for (cut, landed) in [
+            (
+                PowerCut {
+                    lost: 1.0,
+                    torn: 0.0,
+                },
+                [0, 0],
+            ),
+            (
+                PowerCut {
+                    lost: 0.0,
+                    torn: 0.0,
+                },
+                [40, 40],
+            ),
+            (
+                PowerCut {
+                    lost: 0.0,
+                    torn: 1.0,
+                },
+                [10, 30],
+            ),
+            (
+                PowerCut {
+                    lost: 0.5,
+                    torn: 0.0,
+                },
+                [10, 30],
+            ),
+        ] {
+            let mut disk = storage("nvme", 3);
+            disk.set_power_cut(cut);
+            // Flushed ones are kept whatever is said.
+            write(&mut disk, 1 << 20, 9);
+            let now = disk.run_until_idle();
+            disk.flush(now);
+            (0..40).for_each(|block| write(&mut disk, block * BLOCK, 1));
+            let now = disk.run_until_idle();
+            disk.cut_power(now);
+            let wrote = |block| read(&mut disk, block * BLOCK).into_iter();
+            let bytes: usize = (0..40)
+                .map(wrote)
+                .map(|data| data.filter(|b| *b == 1).count())
+                .sum();
+            let blocks = bytes / BLOCK as usize;
+            assert!(
+                (landed[0]..=landed[1]).contains(&blocks),
+                "{cut:?}: {blocks}"
+            );
+            assert_eq!(read(&mut disk, 1 << 20), [9; BLOCK as usize]);
+        }
     }
 
     /// Completes all I/Os in flight and returns their results.

@@ -35,6 +35,47 @@ pub enum DataFault {
     },
 }
 
+/// Fate of unflushed writes at a power cut, as shares from 0 to 1: lost, torn (only some of the
+/// logical blocks are written), or written otherwise.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PowerCut {
+    /// Share of writes that are lost.
+    pub lost: f64,
+    /// Share of writes that are torn.
+    pub torn: f64,
+}
+
+impl Default for PowerCut {
+    fn default() -> PowerCut {
+        PowerCut {
+            lost: 0.4,
+            torn: 0.2,
+        }
+    }
+}
+
+/// Fate of a write at a power cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteFate {
+    /// Nothing of it is written.
+    Lost,
+    /// Each block is written or not.
+    Torn,
+    /// All of it is written.
+    Kept,
+}
+
+impl PowerCut {
+    /// Returns the fate of a write by a number drawn from 0 to below 1.
+    pub fn fate(self, draw: f64) -> WriteFate {
+        match draw {
+            _ if draw < self.lost => WriteFate::Lost,
+            _ if draw < self.lost + self.torn => WriteFate::Torn,
+            _ => WriteFate::Kept,
+        }
+    }
+}
+
 impl DataFault {
     /// The fault of a part of a command that starts at the sector `start`, such as a bio of a
     /// request; `None` if it does not touch that part.

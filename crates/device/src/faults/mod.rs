@@ -16,7 +16,7 @@ use core::fmt::Write;
 
 use blklab_description::{hint, time_ns};
 
-pub use data::{DataFault, FaultyData, FlippedBits, faulty_parts};
+pub use data::{DataFault, FaultyData, FlippedBits, PowerCut, WriteFate, faulty_parts};
 pub(crate) use drive::FaultyDevice;
 
 /// Largest factor of `slow`: a drive slower than that has failed.
