@@ -281,3 +281,115 @@ fn a_fault_that_cannot_be_is_told() {
         assert!(refused.err.contains(says), "{faults}: {}", refused.err);
     }
 }
+
+/// What a client wrote without a flush is lost in part with the power, what it flushed is not.
+#[test]
+fn a_power_cut_takes_what_was_not_flushed() {
+    if !have("nbdsh") {
+        return;
+    }
+    let write = "\
+h.pwrite(b'f' * (1 << 20), 4 << 20)
+h.flush()
+for at in range(0, 1 << 20, 4096):
+    h.pwrite(b'u' * 4096, at)
+assert h.pread(1 << 20, 0) == b'u' * (1 << 20)
+";
+    let after = "\
+blocks = [h.pread(4096, at) for at in range(0, 1 << 20, 4096)]
+whole = sum(block == b'u' * 4096 for block in blocks)
+gone = sum(block == bytes(4096) for block in blocks)
+torn = [block for block in blocks if block not in (b'u' * 4096, bytes(4096))]
+assert all(set(block) == set(b'u\\0') for block in torn)
+assert all(block[n:n + 512] in (b'u' * 512, bytes(512)) for block in torn for n in range(0, 4096, 512))
+assert h.pread(1 << 20, 4 << 20) == b'f' * (1 << 20)
+assert whole > 50 and gone > 50 and len(torn) > 20, (whole, gone, len(torn))
+print(whole, gone, len(torn))
+";
+    let mut said = Vec::new();
+    for back_end in [
+        &["--memory", "16M"][..],
+        &["--memory", "16M", "--drive", "mx100-256"],
+        &["--file", "disk.img"],
+    ] {
+        let place = Place::new();
+        image(&place);
+        let control = place.path("control");
+        let control = control.to_string_lossy();
+        let options = ["--power-cuts", "--seed", "5", "--control", &*control];
+        let served = Served::start(&place, &[back_end, &options].concat());
+        nbdsh(&place, &served.uri(), &[write]);
+        let power = |words: &[&str]| place.blklab(&[words, &["--control", &*control]].concat());
+        power(&["set", "power", "cut"]).ok();
+        said.push(nbdsh(&place, &served.uri(), &[after]));
+        let told = power(&["get", "power"]).ok().out;
+        assert!(
+            told.starts_with("1 cuts, ") && told.contains(" writes lost, "),
+            "{told}"
+        );
+        assert_eq!(power(&["set", "power", "on"]).status, 1);
+        assert_eq!(served.terminate(), Some(0));
+    }
+    // The same writes and the same seed.
+    assert!(said.iter().all(|text| *text == said[0]), "{said:?}");
+}
+
+/// A client whose requests are under way is told that they failed, and goes on.
+#[test]
+fn requests_under_way_fail_with_the_power() {
+    if !have("nbdsh") {
+        return;
+    }
+    let place = Place::new();
+    let control = place.path("control");
+    let control = control.to_string_lossy();
+    let options = [
+        "--memory",
+        "16M",
+        "--drive",
+        "hdd-7200",
+        "--power-cuts",
+        "--control",
+        &*control,
+    ];
+    let served = Served::start(&place, &options);
+    let program = env!("CARGO_BIN_EXE_blklab");
+    let script = format!(
+        "\
+import subprocess
+buffers = [nbd.Buffer(4096) for _ in range(200)]
+cookies = [h.aio_pread(buffer, n * 7919 % 4000 * 4096) for n, buffer in enumerate(buffers)]
+subprocess.run(['{program}', 'set', '--control', '{control}', 'power', 'cut'], check=True)
+failed = 0
+while cookies:
+    h.poll(-1)
+    for cookie in list(cookies):
+        try:
+            if h.aio_command_completed(cookie):
+                cookies.remove(cookie)
+        except nbd.Error as error:
+            assert error.errno == 'EIO', error
+            failed += 1
+            cookies.remove(cookie)
+assert failed > 0
+assert h.pread(4096, 0) == bytes(4096)
+"
+    );
+    nbdsh(&place, &served.uri(), &[&script]);
+    assert_eq!(served.terminate(), Some(0));
+}
+
+#[test]
+fn a_power_cut_has_to_be_asked_for() {
+    let place = Place::new();
+    let control = place.path("control");
+    let control = control.to_string_lossy();
+    let served = Served::start(&place, &["--memory", "16M", "--control", &*control]);
+    let refused = place.blklab(&["set", "--control", &*control, "power", "cut"]);
+    assert!(
+        refused.err.contains("start it with --power-cuts"),
+        "{}",
+        refused.err
+    );
+    assert_eq!(served.terminate(), Some(0));
+}

@@ -144,6 +144,7 @@ fn export(args: &ServeArgs) -> ExportSpec {
         depth: args.depth,
         drive: args.drive.clone(),
         faults: args.faults.clone(),
+        power_cuts: args.power_cuts,
         cgroup_file: args.cgroup_file.clone(),
         seed: args.seed,
     }

@@ -120,6 +120,7 @@ pub(crate) fn paced(
             drive: Some((name.to_string(), drive.clone())),
             cgroups: None,
             seed,
+            power_cuts: false,
         }],
         tls: TlsSettings::default(),
         limits: Limits::default(),

@@ -41,6 +41,8 @@ pub struct ExportConfig {
     pub cgroups: Option<CgroupConfig>,
     /// Decides everything that the drive's model leaves to chance.
     pub seed: u64,
+    /// Whether its power can be cut.
+    pub power_cuts: bool,
 }
 
 impl ExportConfig {

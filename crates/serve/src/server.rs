@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use blklab_blk::{CgroupId, Nanos};
 use blklab_device::{DriveSpec, Faults};
-use blklab_driver::disk_stats;
+use blklab_driver::{Driver, disk_stats};
 use blklab_nbd::Export;
 use blklab_nbd::wire::ExportFlags;
 use blklab_stats::{DiskStats, Histogram};
 use blklab_virtio::MAX_SEGMENTS;
 
 use crate::Clock;
-use crate::backend::{Backend, BackendInfo, FaultyBackend, OpenOptions};
+use crate::backend::{Backend, BackendInfo, FaultyBackend, OpenOptions, PowerBackend};
 use crate::config::{ExportConfig, ServerConfig};
 use crate::control::{Exports, MountedTree};
 use crate::export::{
@@ -405,6 +405,14 @@ impl Prepared<'_> {
         })?;
         let drive = config.drive.as_ref().map(|(_, drive)| drive);
         let faults = drive.and_then(DriveSpec::faults);
+        let backend = match config.power_cuts {
+            true => {
+                let model = drive.map(|drive| Driver::new(drive, config.seed).queue_config(1));
+                let is_volatile = model.is_none_or(|queue| queue.limits.write_cache);
+                Box::new(PowerBackend::new(backend, is_volatile, config.seed))
+            }
+            false => backend,
+        };
         let backend = match faults.filter(Faults::in_data) {
             Some(faults) => Box::new(FaultyBackend::new(backend, &faults)),
             None => backend,

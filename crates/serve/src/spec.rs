@@ -70,6 +70,8 @@ keys! {
         pub drive: Option<String> = text().optional();
         /// Its faults, as `blklab compare --faults` takes them.
         pub faults: Option<String> = text().optional();
+        /// Whether its power can be cut: `blklab set --control PATH power cut`.
+        pub power_cuts: bool as "power-cuts" = flag().or(false);
         /// A file of control groups: clients that ask for NAME@GROUP are in them.
         pub cgroup_file: Option<PathBuf> as "cgroup-file" = text().map(PathBuf::from).optional();
         /// Decides what the drive leaves to chance.
@@ -370,6 +372,7 @@ impl ExportSpec {
             drive,
             cgroups,
             seed: self.seed.unwrap_or(1),
+            power_cuts: self.power_cuts,
         })
     }
 
@@ -602,6 +605,7 @@ mod tests {
         "export.nr-requests",
         "export.depth",
         "export.seed",
+        "export.power-cuts",
     ];
 
     fn values() -> impl Strategy<Value = String> {

@@ -179,6 +179,12 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "FAULT=RATE,...", conflicts_with = "config")]
     pub(crate) faults: Option<String>,
 
+    /// Keep what writes replaced until they are flushed, so that `blklab set --control PATH
+    /// power cut` can cut the drive's power: requests in flight then fail, and of the writes
+    /// that were not flushed the seed decides which are lost or torn
+    #[arg(long, conflicts_with = "config")]
+    pub(crate) power_cuts: bool,
+
     /// Seed of the drive's random choices
     #[arg(long, value_name = "N", conflicts_with = "config")]
     pub(crate) seed: Option<u64>,

@@ -2,7 +2,6 @@
 //! fault has it; everything else is in what clients read, and the back end below keeps what it
 //! was given.
 
-use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
 use blklab_blk::{IoStatus, SECTOR_SIZE};
@@ -10,7 +9,8 @@ use blklab_device::{DataFault, Faults, FaultyData};
 use slab::Slab;
 
 use super::{
-    Backend, BackendInfo, BackendRequest, Buffer, Buffers, Completed, Operation, Owner, Segment,
+    Backend, BackendInfo, BackendRequest, Buffer, Buffers, Completed, Operation, Owner, PowerCuts,
+    Segment, range_of, read_from, sectors_of,
 };
 
 /// A back end whose data has faults.
@@ -62,26 +62,7 @@ impl FaultyBackend {
             parts,
         });
         request.owner = Owner::InnerIo(number as u32);
-        self.read_below(request);
-    }
-
-    /// Has the back end below read.
-    fn read_below(&mut self, mut request: BackendRequest) {
-        if !self.inner.info().reads_in_place {
-            return self.inner.submit(request, &mut self.completed);
-        }
-        for segment in &mut request.segments {
-            let mut at = 0;
-            let mut take = |piece: &[u8]| {
-                segment.data[at..at + piece.len()].copy_from_slice(piece);
-                at += piece.len();
-            };
-            (self.inner).read_in_place(segment.offset, segment.length, &mut take);
-        }
-        self.completed.push(Completed {
-            request,
-            status: IoStatus::Ok,
-        });
+        read_from(&mut *self.inner, request, &mut self.completed);
     }
 
     fn write(&mut self, mut write: BackendRequest) {
@@ -105,11 +86,12 @@ impl FaultyBackend {
             data: self.buffers.get(length as usize),
         };
         let number = self.inner_ios.insert(InnerIo::Replace { write });
-        self.read_below(BackendRequest {
+        let read = BackendRequest {
             operation: Operation::Read,
             segments: vec![old],
             ..BackendRequest::flush(Owner::InnerIo(number as u32))
-        });
+        };
+        read_from(&mut *self.inner, read, &mut self.completed);
     }
 
     /// Has the back end below write over data, which is `old` where that is needed.
@@ -170,21 +152,6 @@ impl FaultyBackend {
     }
 }
 
-/// The bytes of a request.
-fn range_of(request: &BackendRequest) -> Range<u64> {
-    match (request.segments.first(), request.segments.last()) {
-        (Some(first), Some(last)) => first.offset..last.offset + last.length,
-        _ => 0..0,
-    }
-}
-
-/// The same with the rest of its first and last sector.
-fn sectors_of(request: &BackendRequest, size_bytes: u64) -> Range<u64> {
-    let range = range_of(request);
-    let start = range.start / SECTOR_SIZE * SECTOR_SIZE;
-    start..range.end.next_multiple_of(SECTOR_SIZE).min(size_bytes)
-}
-
 /// Has a write go where its fault has it land.
 fn land(write: &mut BackendRequest) {
     let range = range_of(write);
@@ -235,6 +202,14 @@ impl Backend for FaultyBackend {
 
     fn prefetch(&self, offset: u64, length: u32) {
         self.inner.prefetch(offset, length);
+    }
+
+    fn cut_power(&mut self) -> Result<(), String> {
+        self.inner.cut_power()
+    }
+
+    fn power_cuts(&self) -> Option<PowerCuts> {
+        self.inner.power_cuts()
     }
 
     fn memory_bytes(&self) -> Option<u64> {

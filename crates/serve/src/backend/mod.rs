@@ -13,15 +13,17 @@ mod file;
 mod kernel_io;
 mod memory;
 mod null;
+mod power;
 mod remote;
 mod workers;
 
 use std::ffi::OsStr;
 use std::fmt;
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use blklab_blk::{IoStatus, RequestId};
+use blklab_blk::{IoStatus, RequestId, SECTOR_SIZE};
 use blklab_device::DataFault;
 use blklab_nbd::wire::{STATE_HOLE, STATE_ZERO};
 use blklab_nbd::{BlockSizes, Extent};
@@ -32,6 +34,7 @@ pub(crate) use buffers::{Buffer, Buffers};
 pub(crate) use faulty::FaultyBackend;
 pub use memory::memory;
 pub use null::null;
+pub(crate) use power::{PowerBackend, PowerCuts};
 
 /// The largest back end whose size is given.
 pub(crate) const MAX_SIZE_BYTES: u64 = 1 << 50;
@@ -209,6 +212,20 @@ pub(crate) trait Backend: Send {
         None
     }
 
+    /// Cuts the power, and gives it back once the data is what that leaves: until then every
+    /// request fails. Goes on with [`Backend::reap`].
+    ///
+    /// # Errors
+    /// Where the back end has no power to cut.
+    fn cut_power(&mut self) -> Result<(), String> {
+        Err("this export's power cannot be cut: start it with --power-cuts".to_string())
+    }
+
+    /// What power cuts did so far, where the power can be cut.
+    fn power_cuts(&self) -> Option<PowerCuts> {
+        None
+    }
+
     /// Makes everything durable before the server ends.
     ///
     /// # Errors
@@ -335,6 +352,40 @@ pub(crate) struct Completed {
     /// The request, with its buffers.
     pub(crate) request: BackendRequest,
     pub(crate) status: IoStatus,
+}
+
+/// Has a back end read, in whichever way it does.
+fn read_from(inner: &mut dyn Backend, mut request: BackendRequest, completed: &mut Vec<Completed>) {
+    if !inner.info().reads_in_place {
+        return inner.submit(request, completed);
+    }
+    for segment in &mut request.segments {
+        let mut at = 0;
+        let mut take = |piece: &[u8]| {
+            segment.data[at..at + piece.len()].copy_from_slice(piece);
+            at += piece.len();
+        };
+        inner.read_in_place(segment.offset, segment.length, &mut take);
+    }
+    completed.push(Completed {
+        request,
+        status: IoStatus::Ok,
+    });
+}
+
+/// The bytes of a request.
+fn range_of(request: &BackendRequest) -> Range<u64> {
+    match (request.segments.first(), request.segments.last()) {
+        (Some(first), Some(last)) => first.offset..last.offset + last.length,
+        _ => 0..0,
+    }
+}
+
+/// The same with the rest of its first and last sector.
+fn sectors_of(request: &BackendRequest, size_bytes: u64) -> Range<u64> {
+    let range = range_of(request);
+    let start = range.start / SECTOR_SIZE * SECTOR_SIZE;
+    start..range.end.next_multiple_of(SECTOR_SIZE).min(size_bytes)
 }
 
 /// What a range reads as that was never written, in pieces.

@@ -5,6 +5,9 @@ use blklab_elevator::SchedulerChoice;
 
 use crate::export::{Change, ExportHandle, ExportView};
 
+/// The name under which the power is cut. The kernel has no such file, and no list names it.
+const POWER: &str = "power";
+
 /// Names of all attributes that an export has now.
 pub(crate) fn names(view: &ExportView<'_>) -> Vec<String> {
     let fixed = [
@@ -55,6 +58,7 @@ pub(crate) fn read(view: &ExportView<'_>, name: &str) -> Result<String, String> 
     }
     Ok(match name {
         "size" => limits.capacity_sectors.to_string(),
+        POWER => (view.disk.power_cuts()).ok_or("this export's power cannot be cut")?,
         "stat" => stat(view),
         "inflight" => {
             let [reads, writes] = queue.in_flight();
@@ -157,6 +161,8 @@ pub(crate) fn is_readable(name: &str) -> bool {
 /// Writes an attribute, as `echo VALUE >` would.
 pub(crate) fn write(export: &ExportHandle, name: &str, value: &str) -> Result<(), String> {
     match name {
+        POWER if value == "cut" => export.call(|view| view.disk.cut_power(view.now))?,
+        POWER => Err(format!("power takes cut, not {value:?}")),
         "queue/scheduler" => {
             let choice = SchedulerChoice::named(value).map_err(|e| e.to_string())?;
             export.change(Change::Scheduler(choice))

@@ -264,6 +264,27 @@ impl Disk {
         self.complete(now);
     }
 
+    /// Cuts the power: requests in flight fail, and of the writes that were not flushed the seed
+    /// decides which are lost.
+    ///
+    /// # Errors
+    /// Where the export's power cannot be cut.
+    pub(crate) fn cut_power(&mut self, now: Nanos) -> Result<(), String> {
+        self.backend.cut_power()?;
+        self.driver.fail_in_flight();
+        self.reap(now);
+        Ok(())
+    }
+
+    /// What power cuts did so far, in words; `None` where there can be none.
+    pub(crate) fn power_cuts(&self) -> Option<String> {
+        let cuts = self.backend.power_cuts()?;
+        Some(format!(
+            "{} cuts, {} writes lost, {} torn",
+            cuts.cuts, cuts.lost_writes, cuts.torn_writes
+        ))
+    }
+
     fn complete(&mut self, now: Nanos) {
         let mut completed = std::mem::take(&mut self.completed);
         for Completed {

@@ -28,6 +28,10 @@ struct CompletedBy {
     backend: Option<IoStatus>,
     /// What the model does to the data.
     data_fault: Option<DataFault>,
+    /// Whether they have it.
+    is_in_flight: bool,
+    /// Whether it fails, whatever they say.
+    fails: bool,
 }
 
 impl PacedDriver {
@@ -105,6 +109,13 @@ impl PacedDriver {
         self.completions = completions;
     }
 
+    /// Has every request in flight fail, as one does whose drive loses its power.
+    pub(super) fn fail_in_flight(&mut self) {
+        for by in &mut self.completed_by {
+            by.fails |= by.is_in_flight;
+        }
+    }
+
     /// Takes what the model does to the data of a request that it has completed.
     #[inline]
     pub(super) fn take_data_fault(&mut self, id: RequestId) -> Option<DataFault> {
@@ -119,8 +130,10 @@ impl CompletedBy {
     /// Takes the status of a request that both have completed.
     fn take_end(&mut self) -> Option<IoStatus> {
         let (model, backend) = (self.model?, self.backend?);
-        *self = CompletedBy::default();
-        Some(if backend == IoStatus::Ok {
+        let fails = std::mem::take(self).fails;
+        Some(if fails {
+            IoStatus::IoError
+        } else if backend == IoStatus::Ok {
             model
         } else {
             backend
@@ -149,6 +162,9 @@ impl BlkDriver for PacedDriver {
             None => BlkStatus::Ok,
         };
         let is_accepted = matches!(status, BlkStatus::Ok | BlkStatus::OkBlocking);
+        if let Some(by) = self.completed_by.get_mut(id.index()) {
+            by.is_in_flight = is_accepted;
+        }
         if is_accepted && !self.model_is_first {
             self.issued.push(id);
         }
