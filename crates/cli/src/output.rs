@@ -93,10 +93,21 @@ fn has_folder(path: &Path) -> Result<(), Failure> {
 
 /// Writes a file atomically: it appears whole, or not at all.
 pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    write_new_file(path, |file| {
+        let written = file.write_all(bytes);
+        written.map_err(|e| Failure::Broken(cannot_write(path, e)))
+    })
+}
+
+/// Makes a file of what `write` writes, which appears whole or not at all.
+pub(crate) fn write_new_file(
+    path: &Path,
+    write: impl FnOnce(&mut NewFile) -> Result<(), Failure>,
+) -> Result<(), Failure> {
     has_folder(path)?;
     let mut file = NewFile::create(path).map_err(|e| Failure::Mistake(cannot_write(path, e)))?;
-    let written = file.write_all(bytes).and_then(|()| file.keep());
-    written.map_err(|e| Failure::Broken(cannot_write(path, e)))
+    write(&mut file)?;
+    (file.keep()).map_err(|e| Failure::Broken(cannot_write(path, e)))
 }
 
 /// Writes the text to a file if one is named, else prints it.
@@ -127,8 +138,6 @@ pub(crate) fn check_tables(
     let Some(format) = printed else {
         return Ok(());
     };
-    let built = format.check_built();
-    built.map_err(|why| Failure::Mistake(format!("--output-format: {why}")))?;
     if format != Format::Csv && !leaves_the_terminal(file) {
         return Err(Failure::mistake(
             "--output-format: this is no text for a terminal; name a file with --output",

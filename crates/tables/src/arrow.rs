@@ -1,7 +1,6 @@
-//! Tables as Arrow's record batches, and as its files.
+//! Tables as Arrow's record batches.
 
 use std::collections::HashMap;
-use std::io::Write;
 use std::sync::Arc;
 
 use arrow_array::types::UInt32Type;
@@ -9,7 +8,6 @@ use arrow_array::{
     ArrayRef, DictionaryArray, Float64Array, RecordBatch, StringArray, UInt32Array, UInt64Array,
 };
 use arrow_buffer::{BooleanBuffer, NullBuffer, ScalarBuffer};
-use arrow_ipc::writer::FileWriter;
 use arrow_schema::{ArrowError, Field, Schema};
 
 use crate::WriteError;
@@ -66,15 +64,6 @@ fn nulls<T>(numbers: &Numbers<T>) -> Option<NullBuffer> {
     let rows = 0..numbers.values.len();
     let present: BooleanBuffer = rows.map(|row| !numbers.is_missing(row)).collect();
     Some(NullBuffer::new(present))
-}
-
-/// Writes a table as Arrow's IPC file.
-pub(crate) fn write(table: &Table, out: &mut impl Write) -> Result<(), WriteError> {
-    let batch = record_batch(table.clone())?;
-    let mut writer = FileWriter::try_new(out, &batch.schema())?;
-    writer.write(&batch)?;
-    writer.finish()?;
-    Ok(())
 }
 
 #[cfg(test)]

@@ -38,23 +38,7 @@ impl Format {
                 path.display()
             )
         })?;
-        format.check_built()?;
         Ok(*format)
-    }
-
-    /// Checks that this program was built with the format's library.
-    ///
-    /// # Errors
-    /// If it was not, with a message for the user.
-    pub fn check_built(self) -> Result<(), String> {
-        match self {
-            Format::Arrow if cfg!(not(feature = "arrow")) => Err(
-                "this blklab was built without Arrow's files; build it with `--features arrow`, \
-                 or write Parquet"
-                    .to_string(),
-            ),
-            _ => Ok(()),
-        }
     }
 
     /// Writes a table in this format.
@@ -65,12 +49,7 @@ impl Format {
         match self {
             Format::Parquet => crate::parquet::write(table, out),
             Format::Csv => csv(table, out),
-            #[cfg(feature = "arrow")]
-            Format::Arrow => crate::arrow::write(table, out),
-            #[cfg(not(feature = "arrow"))]
-            Format::Arrow => Err(WriteError::Format(
-                self.check_built().err().unwrap_or_default(),
-            )),
+            Format::Arrow => crate::ipc::write(table, out),
         }
     }
 }
@@ -174,7 +153,7 @@ mod tests {
         let of = |name: &str| Format::of_path(Path::new(name));
         assert_eq!(of("a.parquet"), Ok(Format::Parquet));
         assert_eq!(of("a.csv"), Ok(Format::Csv));
-        assert_eq!(of("a.arrow").is_ok(), cfg!(feature = "arrow"));
+        assert_eq!(of("a.arrow"), Ok(Format::Arrow));
         let wrong = of("a.txt").expect_err("no table");
         assert!(wrong.contains(".parquet, .arrow or .csv"), "{wrong}");
     }

@@ -7,6 +7,7 @@
 mod arrow;
 mod column;
 mod file;
+mod ipc;
 mod parquet;
 mod requests;
 mod results;
@@ -16,6 +17,7 @@ mod series;
 pub use arrow::record_batch;
 pub use column::{Column, Declared, Table, Values};
 pub use file::Format;
+pub use parquet::ParquetWriter;
 pub use requests::{REQUESTS, requests};
 pub use results::{RESULTS, results};
 pub use series::{SERIES, series};

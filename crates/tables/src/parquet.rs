@@ -27,41 +27,72 @@ impl From<ParquetError> for WriteError {
 
 /// Writes a table.
 pub(crate) fn write(table: &Table, out: &mut (impl Write + Send)) -> Result<(), WriteError> {
-    let fields = table
-        .columns
-        .iter()
-        .map(|column| Ok(Arc::new(field(column)?)));
-    let fields = fields.collect::<Result<Vec<_>, ParquetError>>()?;
-    let schema = Type::group_type_builder("blklab")
-        .with_fields(fields)
-        .build()?;
-    let units = table
-        .columns
-        .iter()
-        .filter(|column| !column.unit.is_empty());
-    let units = units.map(|column| KeyValue {
-        key: format!("unit.{}", column.name),
-        value: Some(column.unit.to_string()),
-    });
-    let properties = WriterProperties::builder()
-        .set_writer_version(WriterVersion::PARQUET_2_0)
-        .set_created_by(concat!("blklab version ", env!("CARGO_PKG_VERSION")).to_string())
-        .set_key_value_metadata(Some(units.collect()))
-        .build();
-    let mut writer = SerializedFileWriter::new(out, Arc::new(schema), Arc::new(properties))?;
-    for first in (0..table.rows()).step_by(GROUP_ROWS) {
-        let rows = first..table.rows().min(first + GROUP_ROWS);
-        let mut group = writer.next_row_group()?;
-        for column in &table.columns {
-            if let Some(mut writer) = group.next_column()? {
-                write_column(&mut writer, &column.values, rows.clone())?;
-                writer.close()?;
-            }
-        }
-        group.close()?;
+    let mut writer = ParquetWriter::new(table, out)?;
+    writer.write(table)?;
+    writer.finish()
+}
+
+/// A Parquet file that is written table by table, so that not all its rows need be in memory.
+pub struct ParquetWriter<W: Write + Send>(SerializedFileWriter<W>);
+
+impl<W: Write + Send> ParquetWriter<W> {
+    /// Begins a file with the columns of this table.
+    ///
+    /// # Errors
+    /// If `out` fails.
+    pub fn new(table: &Table, out: W) -> Result<ParquetWriter<W>, WriteError> {
+        let fields = table
+            .columns
+            .iter()
+            .map(|column| Ok(Arc::new(field(column)?)));
+        let fields = fields.collect::<Result<Vec<_>, ParquetError>>()?;
+        let schema = Type::group_type_builder("blklab")
+            .with_fields(fields)
+            .build()?;
+        let units = table
+            .columns
+            .iter()
+            .filter(|column| !column.unit.is_empty());
+        let units = units.map(|column| KeyValue {
+            key: format!("unit.{}", column.name),
+            value: Some(column.unit.to_string()),
+        });
+        let properties = WriterProperties::builder()
+            .set_writer_version(WriterVersion::PARQUET_2_0)
+            .set_created_by(concat!("blklab version ", env!("CARGO_PKG_VERSION")).to_string())
+            .set_key_value_metadata(Some(units.collect()))
+            .build();
+        let writer = SerializedFileWriter::new(out, Arc::new(schema), Arc::new(properties))?;
+        Ok(ParquetWriter(writer))
     }
-    writer.close()?;
-    Ok(())
+
+    /// Adds the rows of a table with the same columns, as row groups of their own.
+    ///
+    /// # Errors
+    /// If `out` fails.
+    pub fn write(&mut self, table: &Table) -> Result<(), WriteError> {
+        for first in (0..table.rows()).step_by(GROUP_ROWS) {
+            let rows = first..table.rows().min(first + GROUP_ROWS);
+            let mut group = self.0.next_row_group()?;
+            for column in &table.columns {
+                if let Some(mut writer) = group.next_column()? {
+                    write_column(&mut writer, &column.values, rows.clone())?;
+                    writer.close()?;
+                }
+            }
+            group.close()?;
+        }
+        Ok(())
+    }
+
+    /// Ends the file.
+    ///
+    /// # Errors
+    /// If `out` fails.
+    pub fn finish(self) -> Result<(), WriteError> {
+        self.0.close()?;
+        Ok(())
+    }
 }
 
 fn field(column: &Column) -> Result<Type, ParquetError> {
