@@ -17,9 +17,9 @@ pub mod tools;
 
 pub use comparison::{
     Advice, Answer, Availability, Cell, Change, Channels, Choices, Command, Comparison, Contest,
-    CpuTimeline, CurvePoint, Direction, DirectionTable, FactRow, FailedIo, FigureName, Goal,
+    CpuTimeline, CurvePoint, Direction, DirectionTable, FactRow, FailedIo, FigureName, Front, Goal,
     GoalRow, Goals, Judgement, Limit, Metric, Origin, Outcome, ProcessColumn, ProcessFigures,
-    QueueSetting, Row, SameWork, SchedulerRuns, SchedulerTimeline, Section, SlowestRow,
+    QueueSetting, Row, SameWork, SchedulerRuns, SchedulerTimeline, Section, Sense, SlowestRow,
     SlowestTable, SlowestValue, Verdict, Verification, choice_of, compare, drive_notes,
     failed_units, merge, note_without_io,
 };

@@ -33,6 +33,20 @@ impl FromStr for FigureName {
     type Err = String;
 
     fn from_str(text: &str) -> Result<FigureName, String> {
+        if let Some((direction, metric)) = in_words(text) {
+            return match is_rate(metric) {
+                true => Ok(FigureName {
+                    job: None,
+                    direction,
+                    metric,
+                }),
+                false => Err(format!(
+                    "{text:?}: only bandwidth and iops add up over jobs; name a job, as in \
+                     JOB.{}",
+                    text.split_whitespace().collect::<Vec<_>>().join(".")
+                )),
+            };
+        }
         let ends = |(name, metric): (&str, Metric)| {
             let rest = text.strip_suffix(name)?.strip_suffix('.')?;
             Some((rest, metric))
@@ -55,12 +69,11 @@ impl FromStr for FigureName {
             Some((job, direction)) => (job, Some(direction)),
             None => (rest, None),
         };
-        let is_rate = matches!(metric, Metric::Bandwidth | Metric::Iops);
         match job {
             "" => Err(format!(
                 "{text:?} names no job: write JOB.{text} or all.{text}"
             )),
-            "all" if !is_rate => Err(format!(
+            "all" if !is_rate(metric) => Err(format!(
                 "{text:?}: only bandwidth and iops add up over jobs; name a job"
             )),
             _ if metric == Metric::Duration && direction.is_some() => Err(format!(
@@ -72,6 +85,45 @@ impl FromStr for FigureName {
                 metric,
             }),
         }
+    }
+}
+
+/// Returns whether a figure is a rate, which adds up over jobs.
+pub(crate) fn is_rate(metric: Metric) -> bool {
+    matches!(metric, Metric::Bandwidth | Metric::Iops)
+}
+
+/// Returns what a figure is that is named in words without its job: `bandwidth`, `read p99`.
+fn in_words(text: &str) -> Option<(Option<Direction>, Metric)> {
+    let mut words = text.split_whitespace().rev();
+    let last = words.next()?;
+    let (_, metric) = METRICS.into_iter().find(|(name, _)| *name == last)?;
+    let direction = match words.next() {
+        None => None,
+        Some(word) => {
+            let named = |direction: &Direction| direction.name() == word;
+            Some(Direction::ALL.into_iter().find(named)?)
+        }
+    };
+    words.next().is_none().then_some((direction, metric))
+}
+
+/// Returns the name of a figure that is written in full, or in words where it is of all jobs or
+/// of the only one.
+pub(crate) fn of_jobs(text: &str, jobs: &[String]) -> Result<FigureName, String> {
+    match (in_words(text), jobs) {
+        (Some((direction, metric)), [job]) if !is_rate(metric) => {
+            Ok(FigureName::new(Some(job), direction, metric))
+        }
+        (Some((_, metric)), [_, _, ..]) if !is_rate(metric) => {
+            let figure = text.split_whitespace().collect::<Vec<_>>().join(".");
+            let named = jobs.iter().map(|job| format!("{job}.{figure}"));
+            Err(format!(
+                "{text:?}: of which job? It is one of {}",
+                and_list(&named.collect::<Vec<_>>())
+            ))
+        }
+        _ => text.parse(),
     }
 }
 
@@ -97,7 +149,7 @@ impl FigureName {
     /// Returns the figure in words: `p99 read latency of victim`, `bandwidth`.
     pub(crate) fn words(&self) -> String {
         let metric = self.metric.name();
-        let is_rate = matches!(self.metric, Metric::Bandwidth | Metric::Iops);
+        let is_rate = is_rate(self.metric);
         let what = match self.direction {
             Some(direction) if is_rate => format!("{} {metric}", direction.name()),
             Some(direction) => format!("{metric} {} latency", direction.name()),

@@ -146,6 +146,7 @@ pub fn merge(parts: &[WorldComparison]) -> Comparison {
         question: None,
         judgement: None,
         advice: None,
+        front: None,
         verification: None,
         failed: all.iter().flat_map(|c| c.failed.clone()).collect(),
         sections,

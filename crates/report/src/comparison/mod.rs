@@ -8,6 +8,7 @@ mod curves;
 mod failed;
 mod figure;
 mod figure_name;
+mod front;
 mod goal;
 mod memory;
 pub mod merge;
@@ -38,7 +39,8 @@ pub(crate) use curves::{Axis, axis};
 pub use failed::{FailedIo, failed_units};
 pub use figure::{Cell, Change, Direction, Metric};
 pub use figure_name::FigureName;
-pub use goal::{Goal, GoalRow, Goals, Judgement, Limit};
+pub use front::Front;
+pub use goal::{Goal, GoalRow, Goals, Judgement, Limit, Sense};
 pub use memory::MemoryTimeline;
 pub use notes::drive_notes;
 pub use processes::{ProcessColumn, ProcessFigures};
@@ -83,6 +85,9 @@ pub struct Comparison {
     /// The judgement by the user's goals, if there are any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub judgement: Option<Judgement>,
+    /// The Pareto front of several goals; set by the caller, where it is asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub front: Option<Front>,
     /// The advice; set by the caller, who knows the kernel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advice: Option<Advice>,
@@ -188,6 +193,7 @@ pub fn compare(schedulers: &[SchedulerRuns]) -> Comparison {
             .unwrap_or_else(|| headline(sections.iter().map(|s| &s.verdict).collect())),
         question: None,
         judgement: None,
+        front: None,
         advice: None,
         verification: None,
         failed,

@@ -1,6 +1,6 @@
 //! Notes that the reader needs beside the figures.
 
-use blklab_stats::{DiskStats, Estimate, JobResults, Results, TooFull};
+use blklab_stats::{DiskStats, Estimate, FaultStats, JobResults, Results, TooFull};
 
 use super::figure::Metric;
 use super::runs::SchedulerRuns;
@@ -30,6 +30,7 @@ pub(crate) fn notes(schedulers: &[SchedulerRuns]) -> Vec<String> {
         }
     }
     notes.extend(too_full_notes(schedulers));
+    notes.extend(note_on_faults(schedulers));
     notes.extend(unwritten_notes(schedulers));
     notes.extend(note_on_unequal_times(schedulers));
     notes.extend(schedulers.iter().filter_map(note_on_falling_behind));
@@ -37,6 +38,49 @@ pub(crate) fn notes(schedulers: &[SchedulerRuns]) -> Vec<String> {
     notes.extend(schedulers.iter().filter_map(starved::note_without_io));
     notes.extend(slowest::note(schedulers));
     notes
+}
+
+/// Returns a note on the faults that commands met, where drives have faults.
+fn note_on_faults(schedulers: &[SchedulerRuns]) -> Option<String> {
+    let runs = schedulers.iter().flat_map(|scheduler| &scheduler.runs);
+    let disks = runs.flat_map(|run| &run.disks);
+    let mut met: Option<Vec<(&str, u64)>> = None;
+    for faults in disks.filter_map(|disk| disk.device.faults) {
+        let FaultStats {
+            stalls,
+            reads_failed,
+            latent_errors: _,
+            bits_rotted,
+            stale_reads,
+            misdirected_reads,
+            lost_writes,
+            torn_writes,
+            misdirected_writes,
+        } = faults;
+        let counts = [
+            ("commands that stalled", stalls),
+            ("reads that failed", reads_failed),
+            ("bits that turned", bits_rotted),
+            ("stale reads", stale_reads),
+            ("misdirected reads", misdirected_reads),
+            ("lost writes", lost_writes),
+            ("torn writes", torn_writes),
+            ("misdirected writes", misdirected_writes),
+        ];
+        let sums = met.get_or_insert_with(|| counts.map(|(name, _)| (name, 0)).to_vec());
+        for ((_, sum), (_, count)) in sums.iter_mut().zip(counts) {
+            *sum += count;
+        }
+    }
+    let met = met?.into_iter().filter(|(_, count)| *count > 0);
+    let met: Vec<String> = met.map(|(name, count)| format!("{count} {name}")).collect();
+    Some(match met.is_empty() {
+        true => "the drive has faults, and no command met one that is counted".to_string(),
+        false => format!(
+            "faults of the drive in all runs together: {}",
+            and_list(&met)
+        ),
+    })
 }
 
 /// Returns a note on the tables whose 99th percentiles are not judged.

@@ -2,7 +2,7 @@
 
 use super::Values;
 use crate::comparison::figure::{Direction, Metric};
-use crate::comparison::figure_name::FigureName;
+use crate::comparison::figure_name::{FigureName, is_rate};
 use crate::comparison::processes::ProcessFigures;
 use crate::comparison::section::Section;
 use crate::comparison::{Comparison, DirectionTable};
@@ -85,8 +85,7 @@ impl FigureName {
         }
         let tables = self.tables_in(section).into_iter();
         let tables: Vec<Values> = tables.map(|table| table.repeats(self.metric)).collect();
-        let is_rate = matches!(self.metric, Metric::Bandwidth | Metric::Iops);
-        match tables.len() > 1 && !is_rate {
+        match tables.len() > 1 && !is_rate(self.metric) {
             true => Err(format!(
                 "{self}: the job has several directions; name one, as in {}.read.{}",
                 self.job.as_deref().unwrap_or("all"),

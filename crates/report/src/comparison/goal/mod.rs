@@ -12,7 +12,7 @@ use blklab_stats::Estimate;
 use serde::{Deserialize, Serialize};
 
 use super::figure::{Direction, Metric};
-use super::figure_name::FigureName;
+use super::figure_name::{self, FigureName};
 use super::runs::Pairs;
 use super::verdict::{Contest, Outcome, sentence};
 use super::{Comparison, noun};
@@ -50,6 +50,41 @@ impl FromStr for Goal {
             return Err(format!("a weight has to be above zero, {weight} is not"));
         }
         let figure = figure.parse()?;
+        Ok(Goal { figure, weight })
+    }
+}
+
+/// Whether less or more of a goal's figure is better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sense {
+    /// Less is better.
+    Minimize,
+    /// More is better.
+    Maximize,
+}
+
+impl Goal {
+    /// Returns the goal of a figure with a sense, which has to be its own. The figure is
+    /// written in full, or without its job as in `read p99`, where these jobs leave no doubt.
+    ///
+    /// # Errors
+    /// If there is no such figure, or the sense is not its own, in a message for the user.
+    pub fn with_sense(text: &str, sense: Sense, jobs: &[String]) -> Result<Goal, String> {
+        let figure = figure_name::of_jobs(text.trim(), jobs)?;
+        let (own, option) = match figure.metric.more_is_better() {
+            true => (Sense::Maximize, "--maximize"),
+            false => (Sense::Minimize, "--minimize"),
+        };
+        if sense != own {
+            let (name, better) = match own {
+                Sense::Maximize => (figure.metric.name(), "more"),
+                Sense::Minimize => (figure.metric.name(), "less"),
+            };
+            return Err(format!(
+                "of {name} {better} is better: right is {option} '{text}'"
+            ));
+        }
+        let weight = 1.0;
         Ok(Goal { figure, weight })
     }
 }

@@ -288,7 +288,8 @@ fn mistakes_are_told() {
     let goal = |text: &str| text.parse::<Goal>().unwrap_err();
     assert!(goal("victim.read.p98").contains("ends with none of bandwidth"));
     assert!(goal("all.read.p99").contains("name a job"));
-    assert!(goal("p99").contains("none of") && goal(".p99").contains("names no job"));
+    assert!(goal("p99").contains("name a job, as in JOB.p99"));
+    assert!(goal("p98").contains("none of") && goal(".p99").contains("names no job"));
     assert!(goal("-1*victim.p99").contains("above zero"));
     assert!(goal("victim.read.time").contains("JOB.time"));
     let limit = |text: &str| text.parse::<Limit>().unwrap_err();

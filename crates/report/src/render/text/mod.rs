@@ -111,7 +111,42 @@ fn write_goal_outcome(
     style: Style,
 ) -> fmt::Result {
     write_goals(out, &comparison.schedulers, judgement, style)?;
-    writeln!(out, "{}\n", judgement.sentence)
+    writeln!(out, "{}\n", judgement.sentence)?;
+    let Some(front) = &comparison.front else {
+        return Ok(());
+    };
+    if !front.rows.is_empty() {
+        let names = &comparison.schedulers;
+        writeln!(
+            out,
+            "{}\n",
+            front_table(names, &front.rows, judgement, style)
+        )?;
+    }
+    writeln!(out, "{}\n", front.sentence)
+}
+
+/// Returns a table with a row for each of some settings and a column for each goal, with the
+/// intervals.
+fn front_table(names: &[String], some: &[usize], judgement: &Judgement, style: Style) -> Table {
+    let goals = || judgement.rows.iter().filter(|row| row.kept.is_empty());
+    let mut table = new_table(style);
+    let mut head = vec![TableCell::new("Pareto front")];
+    head.extend(goals().map(|goal| right(&goal.name)));
+    table.set_header(head);
+    let values: Vec<Vec<String>> = goals().map(goal_values).collect();
+    for at in some {
+        let mut cells = vec![TableCell::new(&names[*at])];
+        for (goal, values) in goals().zip(&values) {
+            let interval =
+                goal.values[*at].and_then(|of| plus_minus_percent(relative_half_width(&of)));
+            let interval =
+                interval.map_or(String::new(), |text| format!(" {}", text.replace(' ', "")));
+            cells.push(right(format!("{}{interval}", values[*at])));
+        }
+        table.add_row(cells);
+    }
+    with_whole_words(table)
 }
 
 fn write_comparison(out: &mut String, comparison: &Comparison, style: Style) -> fmt::Result {
@@ -133,6 +168,15 @@ fn write_comparison(out: &mut String, comparison: &Comparison, style: Style) -> 
     write_calls(out, comparison, style)?;
     out.push_str(&slowest(comparison, style));
     write_end(out, comparison, &legend(comparison), style)
+}
+
+/// Returns what to do, with the commands that do it; empty if there is no advice.
+pub fn advice(comparison: &Comparison) -> String {
+    let mut out = String::from("\n\n");
+    if let Some(advice) = &comparison.advice {
+        write_advice(&mut out, advice).expect("a string takes all");
+    }
+    out.trim().to_string()
 }
 
 /// Writes the advice at the end, where a terminal shows it.
@@ -279,6 +323,9 @@ fn write_goals(
     judgement: &Judgement,
     style: Style,
 ) -> fmt::Result {
+    if end_alike(schedulers) {
+        return write_goals_by_row(out, schedulers, judgement, style);
+    }
     let names = judgement.rows.iter().map(|row| row.name.chars().count());
     let name_width = names.max().unwrap_or(0) + PADDING;
     for some in side_by_side(schedulers, name_width, style) {
@@ -295,6 +342,37 @@ fn write_goals(
         writeln!(out, "{}\n", with_whole_words(table))?;
     }
     Ok(())
+}
+
+/// Returns whether names of several words would be cut in a narrow head so that two of them
+/// have the same last line.
+fn end_alike(names: &[String]) -> bool {
+    let ends = names
+        .iter()
+        .filter_map(|name| Some(name.rsplit_once(' ')?.1));
+    let mut ends: Vec<&str> = ends.collect();
+    ends.sort_unstable();
+    ends.windows(2).any(|pair| pair[0] == pair[1])
+}
+
+/// Writes the goals with a row for each setting, whose names are too long for columns.
+fn write_goals_by_row(
+    out: &mut String,
+    schedulers: &[String],
+    judgement: &Judgement,
+    style: Style,
+) -> fmt::Result {
+    let mut table = new_table(style);
+    let mut head = vec![TableCell::new("goals")];
+    head.extend(judgement.rows.iter().map(|row| right(&row.name)));
+    table.set_header(head);
+    let columns: Vec<Vec<String>> = judgement.rows.iter().map(goal_values).collect();
+    for (at, name) in schedulers.iter().enumerate() {
+        let values = columns.iter().map(|column| right(&column[at]));
+        let name = TableCell::new(name);
+        table.add_row(std::iter::once(name).chain(values).collect::<Vec<_>>());
+    }
+    writeln!(out, "{}\n", with_whole_words(table))
 }
 
 /// Returns a cell with a figure above its change; the first scheduler has only an
