@@ -58,3 +58,94 @@ fn a_wrong_fault_lists_the_right_ones() {
         outcome.err
     );
 }
+
+#[test]
+fn a_comparison_tells_on_its_screen_what_faults_were_met() {
+    let place = Place::new();
+    let compare = |faults: &[&str]| {
+        let words = [
+            "compare",
+            "r.fio",
+            "--schedulers",
+            "none,bfq",
+            "--repeats",
+            "2",
+        ];
+        let words = [&words[..], &["--assumed", "0"], faults].concat();
+        place.file("r.fio", JOB).blklab(&words)
+    };
+    let found = compare(&["--faults", "stall=0.01:20ms"]).ok().out;
+    let note = found
+        .lines()
+        .find(|line| line.contains("faults of the drive"));
+    let note = note.unwrap_or_else(|| panic!("no note: {found}"));
+    let count = note
+        .split(": ")
+        .last()
+        .and_then(|end| end.split(' ').next());
+    let count: u32 = count.and_then(|count| count.parse().ok()).expect("a count");
+    assert!(
+        note.ends_with(" commands that stalled") && count > 40,
+        "{note}"
+    );
+    assert!(!compare(&[]).ok().out.contains("faults of the drive"));
+    let slow = compare(&["--faults", "slow=2"]).ok().out;
+    assert!(
+        slow.contains("no command met one that is counted"),
+        "{slow}"
+    );
+}
+
+#[test]
+fn faults_and_power_cuts_are_axes_and_keys_of_a_sweep() {
+    let place = Place::new();
+    place.file("r.fio", JOB);
+    let axes = [
+        "--vary",
+        "faults=none,slow=2,stall=0.01:20ms+slow=2",
+        "--repeats",
+        "1",
+    ];
+    let json = place.json(&[&["compare", "r.fio", "--assumed", "0"][..], &axes].concat());
+    let mean = |at: usize| {
+        let rows = &json["sections"][0]["directions"][0]["rows"];
+        let cell = &rows[at]["cells"]["latency_mean_ns"];
+        cell["value"]["mean"].as_f64().expect("a mean")
+    };
+    assert!(mean(1) > 1.5 * mean(0) && mean(2) > 1.1 * mean(1));
+    place.file(
+        "s.toml",
+        "job = \"r.fio\"\nvary = [\"power_loss_at=never,2ms\"]\nfaults = \"slow=2\"\n",
+    );
+    let swept = place.blklab(&["sweep", "s.toml"]).ok().out;
+    assert!(swept.starts_with("2 runs: 2 done now"), "{swept}");
+    // Other faults are other runs, and so is another power cut.
+    for spec in [
+        "job = \"r.fio\"\nvary = [\"power_loss_at=never,2ms\"]\nfaults = \"slow=3\"\n",
+        "job = \"r.fio\"\nvary = [\"iodepth=4,8\"]\npower_loss_at = \"3ms\"\n",
+    ] {
+        let swept = place
+            .file("s.toml", spec)
+            .blklab(&["sweep", "s.toml"])
+            .ok()
+            .out;
+        assert!(swept.starts_with("2 runs: 2 done now"), "{swept}");
+    }
+    for (spec, said) in [
+        ("vary = [\"faults=bitrot=1\"]", "did you mean bit_rot?"),
+        (
+            "vary = [\"iodepth=1\"]\nfaults = \"slow=0\"",
+            "s.toml:3: `faults`",
+        ),
+        ("vary = [\"power_loss_at=2\"]", "--vary power_loss_at=2"),
+        (
+            "vary = [\"iodepth=1\"]\npower_loss_at = \"2\"",
+            "s.toml:3: `power_loss_at`",
+        ),
+    ] {
+        place.file("s.toml", &format!("job = \"r.fio\"\n{spec}\n"));
+        let outcome = place.blklab(&["sweep", "s.toml", "--output", "d"]);
+        assert_eq!(outcome.status, 2, "{spec}: {}", outcome.err);
+        assert!(outcome.err.contains(said), "{spec}: {}", outcome.err);
+    }
+}

@@ -81,6 +81,140 @@ fn where_nothing_is_better_it_says_so() {
     );
 }
 
+/// Reads one after the other through the page cache: a larger window reads ahead of them.
+#[test]
+fn the_queue_s_own_settings_are_tried_too() {
+    let place = Place::new();
+    place.file(
+        "t.fio",
+        "[a]\nrw=read\nbs=16k\nsize=64m\nfilename=/dev/x\nioengine=psync\n",
+    );
+    let words = "--drive hdd-7200 --goal a.read.bandwidth --repeats 2 --output-format json";
+    let json = tune(&place, words).ok().json();
+    let tuned = json["schedulers"].as_array().expect("rows");
+    let is_wider = |name: &serde_json::Value| {
+        let name = name.as_str().expect("a name");
+        let window = name.split_once("read_ahead_kb=").map(|(_, kib)| kib);
+        window.is_some_and(|kib| kib.parse::<u32>().expect("a number") > 128)
+    };
+    assert!(tuned.iter().any(is_wider), "{tuned:?}");
+    assert!(json["advice"]["sentence"].is_string(), "no advice");
+}
+
+#[test]
+fn several_goals_have_a_front() {
+    let place = Place::new();
+    place.file("t.fio", JOB);
+    let words = "--drive mx100-256 --schedulers none,mq-deadline,kyber,bfq \
+                 --vary nr_requests=4,8,16,32 --minimize reader.read.p99 \
+                 --maximize writer.write.bandwidth --pareto --repeats 2";
+    let json = tune(&place, &format!("{words} --output-format json"))
+        .ok()
+        .json();
+    let front = json["front"]["rows"].as_array().expect("a front");
+    let front: Vec<usize> = front
+        .iter()
+        .map(|at| at.as_u64().expect("a row") as usize)
+        .collect();
+    let goals = &json["judgement"]["rows"];
+    let points: Vec<[f64; 2]> = (0..json["schedulers"].as_array().expect("rows").len())
+        .map(|at| {
+            let mean = |goal: usize| goals[goal]["values"][at]["mean"].as_f64().expect("a mean");
+            [-mean(0), mean(1)]
+        })
+        .collect();
+    let beats = |a: [f64; 2], b: [f64; 2]| a != b && a[0] >= b[0] && a[1] >= b[1];
+    for (at, own) in points.iter().enumerate() {
+        let is_beaten = points.iter().any(|other| beats(*other, *own));
+        assert_eq!(front.contains(&at), !is_beaten, "{at}: {points:?}");
+    }
+    assert!(front.len() > 1, "{points:?}");
+    let text = tune(&place, words).ok().out;
+    let table = text.split("Pareto front").nth(1).expect("a table");
+    let lines: Vec<&str> = table.lines().collect();
+    assert!(
+        lines[2].contains('\u{b1}') && lines[2].contains("ms"),
+        "{text}"
+    );
+    // Each setting stands whole on a line of its own.
+    for name in json["schedulers"].as_array().expect("rows") {
+        let name = name.as_str().expect("a name");
+        assert!(
+            text.lines().any(|line| line.trim_start().starts_with(name)),
+            "{name}: {text}"
+        );
+    }
+}
+
+#[test]
+fn a_figure_is_named_with_its_sense() {
+    let place = Place::new();
+    place.file(
+        "one.fio",
+        "[a]\nrw=randread\nfilename=/dev/x\ndirect=1\nsize=8m\nnumber_ios=100\n",
+    );
+    place.file("t.fio", JOB);
+    let run = |job: &str, words: &[&str]| {
+        let all = [
+            "tune",
+            job,
+            "--drive",
+            "mx100-256",
+            "--schedulers",
+            "none,bfq",
+            "--repeats",
+            "1",
+        ];
+        place.blklab(&[&all[..], words].concat())
+    };
+    let outcome = run(
+        "one.fio",
+        &[
+            "--minimize",
+            "read p99",
+            "--subject-to",
+            "bandwidth >= 0.5 none",
+        ],
+    );
+    let text = outcome.ok().out;
+    assert!(
+        text.contains("Which setting is best for a.read.p99?"),
+        "{text}"
+    );
+    for (figure, option, said) in [
+        (
+            "read p99",
+            "--minimize",
+            "It is one of reader.read.p99 and writer.read.p99",
+        ),
+        (
+            "bandwidth",
+            "--minimize",
+            "of bandwidth more is better: right is --maximize 'bandwidth'",
+        ),
+        (
+            "reader.read.p99",
+            "--maximize",
+            "right is --minimize 'reader.read.p99'",
+        ),
+        ("read p98", "--minimize", "did you mean p99"),
+        ("raeder.read.p99", "--minimize", "there is no job raeder"),
+        (
+            "reader.read.p99",
+            "--pareto",
+            "--pareto is for several goals",
+        ),
+    ] {
+        let words = match option {
+            "--pareto" => vec!["--minimize", figure, option],
+            _ => vec![option, figure],
+        };
+        let outcome = run("t.fio", &words);
+        assert_eq!(outcome.status, 2, "{figure}: {}", outcome.err);
+        assert!(outcome.err.contains(said), "{figure}: {}", outcome.err);
+    }
+}
+
 #[test]
 fn mistakes_are_told_before_anything_runs() {
     let place = Place::new();

@@ -23,6 +23,9 @@ mod rows;
 mod run;
 mod serve;
 mod show;
+#[cfg(test)]
+#[path = "../build/sources.rs"]
+mod sources;
 mod study;
 mod sweep;
 mod top;

@@ -11,7 +11,7 @@ use crate::compare::{ask, compared, replayed};
 use crate::compared::{Compared, results_table};
 use crate::failure::Failure;
 use crate::progress::{Caller, Observer};
-use crate::{calibrate, conform, output, probe, run};
+use crate::{calibrate, conform, output, probe, run, tune};
 
 /// A command with its arguments.
 #[derive(Clone, Debug, Default)]
@@ -22,6 +22,9 @@ pub struct Call {
     pub job_text: Option<String>,
     /// Whether the requests of the first runs are kept one by one.
     pub keep_requests: bool,
+    /// The settings that `tune` tries, the one to compare with first, if not those of the command
+    /// line: the label of each, and its keys with their values, as `--vary` has them.
+    pub rows: Vec<(String, Vec<(String, String)>)>,
 }
 
 /// The outcome of a command.
@@ -40,6 +43,8 @@ pub struct RunOutput {
     pub json: String,
     /// The settings, with the runs of each.
     pub settings: Vec<SchedulerRuns>,
+    /// The number of runs, those of settings that were left out among them.
+    pub runs: usize,
     comparison: Comparison,
 }
 
@@ -68,6 +73,11 @@ impl RunOutput {
     /// Returns a self-contained HTML page.
     pub fn page(&self) -> String {
         html::render(&self.comparison)
+    }
+
+    /// Returns what to do in the command's words; empty if there is no advice.
+    pub fn advice(&self) -> String {
+        text::advice(&self.comparison)
     }
 
     /// Returns the verdict in a sentence.
@@ -109,6 +119,16 @@ pub fn call(call: Call, observer: Observer<'_>) -> Result<CommandOutput, Failure
             args.sweep.tables.keep_requests |= call.keep_requests;
             Ok(output_of_comparison(replayed(&args, &caller)?))
         }
+        Command::Tune(mut args) => {
+            args.work.job_text = call.job_text;
+            args.rows = call.rows;
+            let tuned = tune::called(*args, &caller)?;
+            let mut output = output_of_comparison(tuned.compared);
+            if let Some(ran) = &mut output.ran {
+                ran.runs = tuned.runs;
+            }
+            Ok(output)
+        }
         Command::Conform(args) => {
             let (text, holds) = conform::checked(&args)?;
             let ran = None;
@@ -119,7 +139,7 @@ pub fn call(call: Call, observer: Observer<'_>) -> Result<CommandOutput, Failure
             with_text(&mut args, |args| &mut args.output, calibrate::calibrate)
         }
         _ => Err(Failure::mistake(
-            "a program can call run, compare, replay, conform, calibrate and probe",
+            "a program can call run, compare, replay, tune, conform, calibrate and probe",
         )),
     }
 }
@@ -166,6 +186,7 @@ fn output_of_run(
     comparison.origin = origin;
     let ran = Some(RunOutput {
         json,
+        runs: 1,
         settings,
         comparison,
     });
@@ -179,6 +200,7 @@ fn output_of_comparison(compared: Compared) -> CommandOutput {
         holds: comparison.failed.is_empty() && !comparison.interrupted,
         ran: Some(RunOutput {
             json: json::render(&comparison),
+            runs: compared.settings.iter().map(|of| of.runs.len()).sum(),
             settings: compared.settings,
             comparison,
         }),

@@ -1,29 +1,38 @@
 //! `blklab sweep`.
 
-use std::hash::{DefaultHasher, Hasher};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use blklab_description::read_text;
-use blklab_experiment::{Error, Setting, Shard, Store, Sweep, SweepSpec, WorkloadSource};
-use blklab_tables::Format;
+use blklab_experiment::{Error, Shard, Store, Sweep, SweepSpec, WorkloadSource};
 
 use crate::args::SweepFileArgs;
 use crate::failure::Failure;
 use crate::progress::Observer;
 use crate::{output, progress};
 
+/// The identity of this build by its sources: other builds' figures may differ, and those of
+/// the same sources, in Python's package too, do not.
+const PROGRAM: &str = concat!(
+    "blklab ",
+    env!("CARGO_PKG_VERSION"),
+    " (sources ",
+    env!("BLKLAB_SOURCES"),
+    ", ",
+    env!("BLKLAB_PROFILE"),
+    ")"
+);
+
 /// The table's name in a sweep's folder.
 const TABLE: &str = "results.parquet";
 
 pub(crate) fn sweep(args: &SweepFileArgs) -> Result<(), Failure> {
-    let broken = |error| Failure::Broken(format!("the program cannot be found: {error}"));
-    let program = std::env::current_exe().map_err(broken)?;
-    let file = SweepFile::parse(&args.spec, &program)?;
-    let sweep = file.checked()?;
+    let file = SweepFile::read(&args.spec)?;
+    let sweep = &file.sweep;
     let folder = args.output.clone();
     let folder = folder.unwrap_or_else(|| args.spec.with_extension("sweep"));
-    let mut store = Store::open(&folder, &file.program)?;
+    let mut store = Store::open(&folder, PROGRAM)?;
     for other in &args.merge {
         store.merge(other)?;
     }
@@ -32,7 +41,7 @@ pub(crate) fn sweep(args: &SweepFileArgs) -> Result<(), Failure> {
         let is_in_part = |number| shard.has(number);
         Ok(sweep.run(&mut store, is_in_part, args.threads, ended, stop)?)
     })?;
-    let table = write_table(&sweep, &store, &folder)?;
+    let table = write_table(sweep, &store)?;
     let missing = swept.all - swept.reused - swept.done;
     output::print(format!(
         "{} runs: {} done now, {} were there, {missing} missing\n{}\n",
@@ -49,27 +58,18 @@ pub(crate) fn sweep(args: &SweepFileArgs) -> Result<(), Failure> {
 
 /// A sweep's file, for programs that distribute its runs.
 pub struct SweepFile {
-    name: String,
-    spec: SweepSpec,
-    work: WorkloadSource,
-    settings: Vec<Setting>,
-    program: String,
+    job: String,
+    sweep: Sweep,
+    /// The folder that was last used, since reading a large one takes long.
+    store: Mutex<Option<Store>>,
 }
 
 impl SweepFile {
-    /// Reads a sweep and its job, and checks all its runs. `program` is the calling
-    /// program's executable: results of different builds are never mixed.
+    /// Reads a sweep and its job, and checks all its runs.
     ///
     /// # Errors
     /// If the file has a mistake, or one of its runs cannot be simulated.
-    pub fn read(path: &Path, program: &Path) -> Result<SweepFile, Failure> {
-        let file = SweepFile::parse(path, program)?;
-        file.checked()?;
-        Ok(file)
-    }
-
-    /// Reads the file without checking its runs.
-    fn parse(path: &Path, program: &Path) -> Result<SweepFile, Failure> {
+    pub fn read(path: &Path) -> Result<SweepFile, Failure> {
         let name = path.display().to_string();
         let text = read_text(path)
             .map_err(|error| Failure::Mistake(format!("{name}: cannot be read: {error}")))?;
@@ -83,22 +83,20 @@ impl SweepFile {
         }
         let settings = spec.settings(&work).map_err(in_file)?;
         Ok(SweepFile {
-            spec,
-            work,
-            settings,
-            program: identity(program)?,
-            name,
+            sweep: Sweep::new(&spec, work, settings, PROGRAM).map_err(in_file)?,
+            job: spec.job,
+            store: Mutex::new(None),
         })
     }
 
     /// Returns the identity of the program's build; other builds' figures may differ.
-    pub fn program(&self) -> &str {
-        &self.program
+    pub fn program(&self) -> &'static str {
+        PROGRAM
     }
 
     /// Returns the job as the sweep's file names it.
     pub fn job(&self) -> &str {
-        &self.spec.job
+        &self.job
     }
 
     /// Returns the numbers of the runs whose results a folder lacks.
@@ -106,16 +104,12 @@ impl SweepFile {
     /// # Errors
     /// If the folder cannot be read, or has runs of another program.
     pub fn missing(&self, folder: &Path) -> Result<Vec<usize>, Failure> {
-        let store = Store::open(folder, &self.program)?;
-        Ok(self.checked()?.missing(&store))
+        self.with_store(folder, |store| Ok(self.sweep.missing(store)))
     }
 
     /// Returns the number of runs.
-    ///
-    /// # Errors
-    /// As [`SweepFile::read`].
-    pub fn runs(&self) -> Result<usize, Failure> {
-        Ok(self.checked()?.runs())
+    pub fn runs(&self) -> usize {
+        self.sweep.runs()
     }
 
     /// Runs those of the given runs whose results a folder lacks, and returns how many
@@ -130,7 +124,6 @@ impl SweepFile {
         threads: Option<usize>,
         observer: &Observer<'_>,
     ) -> Result<usize, Failure> {
-        let mut store = Store::open(folder, &self.program)?;
         let (done, all) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let ended = |runs: usize| {
             match runs {
@@ -143,9 +136,10 @@ impl SweepFile {
         let mut numbers = numbers.to_vec();
         numbers.sort_unstable();
         let is_in_part = |number| numbers.binary_search(&number).is_ok();
-        let sweep = self.checked()?;
-        let swept = sweep.run(&mut store, is_in_part, threads, &ended, observer.stop)?;
-        Ok(swept.done)
+        self.with_store(folder, |store| {
+            let swept = (self.sweep).run(store, is_in_part, threads, &ended, observer.stop)?;
+            Ok(swept.done)
+        })
     }
 
     /// Writes the table of all runs that a folder has, and returns its file.
@@ -153,13 +147,26 @@ impl SweepFile {
     /// # Errors
     /// As [`SweepFile::missing`], or if the table cannot be written.
     pub fn write_table(&self, folder: &Path) -> Result<PathBuf, Failure> {
-        let store = Store::open(folder, &self.program)?;
-        write_table(&self.checked()?, &store, folder)
+        self.with_store(folder, |store| write_table(&self.sweep, store))
     }
 
-    fn checked(&self) -> Result<Sweep<'_>, Failure> {
-        let sweep = Sweep::new(&self.spec, &self.work, &self.settings, &self.program);
-        sweep.map_err(|error| at_file(&self.name, error))
+    /// Calls `work` with what a folder has now.
+    fn with_store<T>(
+        &self,
+        folder: &Path,
+        work: impl FnOnce(&mut Store) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let mut kept = self.store.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut store = match kept.take().filter(|store| store.folder() == folder) {
+            Some(mut store) => {
+                store.update()?;
+                store
+            }
+            None => Store::open(folder, PROGRAM)?,
+        };
+        let done = work(&mut store);
+        *kept = Some(store);
+        done
     }
 }
 
@@ -171,10 +178,9 @@ fn at_file(name: &str, error: Error) -> Failure {
 }
 
 /// Writes the table of the store's runs.
-fn write_table(sweep: &Sweep<'_>, store: &Store, folder: &Path) -> Result<PathBuf, Failure> {
-    let path = folder.join(TABLE);
-    let bytes = output::table_bytes(&sweep.table(store), Format::Parquet)?;
-    output::write_file(&path, &bytes)?;
+fn write_table(sweep: &Sweep, store: &Store) -> Result<PathBuf, Failure> {
+    let path = store.folder().join(TABLE);
+    output::write_new_file(&path, |file| Ok(sweep.write_table(store, file)?))?;
     Ok(path)
 }
 
@@ -186,13 +192,4 @@ fn work(spec: &Path, job: &str) -> Result<WorkloadSource, Error> {
         false => job.to_string(),
     };
     WorkloadSource::find(&[name], &[])
-}
-
-/// Identifies a build of a program by the bytes of its file.
-fn identity(program: &Path) -> Result<String, Failure> {
-    let broken = |error| Failure::Broken(format!("the program cannot be read: {error}"));
-    let mut hasher = DefaultHasher::new();
-    hasher.write(&std::fs::read(program).map_err(broken)?);
-    let version = env!("CARGO_PKG_VERSION");
-    Ok(format!("blklab {version} (build {:016x})", hasher.finish()))
 }

@@ -1,13 +1,14 @@
 //! `blklab tune`.
 
 use blklab_experiment::{
-    HalvingOutcome, Plan, Row, Setting, Simulated, WorkloadSource, halve, usual_settings,
+    FINALISTS, HalvingOutcome, Plan, Row, Setting, Simulated, WorkloadSource, halve,
+    usual_queue_settings, usual_settings, with_values,
 };
-use blklab_report::{Comparison, Origin, Verification, choice_of};
+use blklab_report::{Comparison, Front, Goal, Origin, Sense, Verification, choice_of};
 use blklab_stats::{Results, World};
 
 use crate::advice;
-use crate::args::{SweepArgs, TuneArgs};
+use crate::args::{RealWorld, SweepArgs, TuneArgs};
 use crate::compared::{Compared, check, deliver};
 use crate::failure::Failure;
 use crate::progress::{self, Caller};
@@ -17,8 +18,25 @@ use crate::rows::{Schedulers, queue_of, rows};
 /// Axes with an effect below this factor are not reported.
 const EFFECT_MIN: f64 = 1.001;
 
+/// Settings that are run to the end where a front is looked for.
+const FRONT_FINALISTS: usize = 3 * FINALISTS;
+
 /// Default number of runs of the settings that are tried to the end.
 const REPEATS: usize = 8;
+
+/// Settings that were tuned, with the number of runs that it took.
+pub(crate) struct Tuned {
+    pub(crate) compared: Compared,
+    pub(crate) runs: usize,
+}
+
+/// Tunes for a calling program.
+pub(crate) fn called(mut args: TuneArgs, caller: &Caller<'_>) -> Result<Tuned, Failure> {
+    let work = args.work.find()?;
+    take_goals(&mut args, &work)?;
+    refuse(&args)?;
+    tuned(&mut args, &work, caller)
+}
 
 pub(crate) fn tune(mut args: TuneArgs) -> Result<(), Failure> {
     let mut inputs = args.work.inputs();
@@ -26,11 +44,29 @@ pub(crate) fn tune(mut args: TuneArgs) -> Result<(), Failure> {
         args.sweep.take_goals_of(&question);
     }
     inputs.extend(args.work.inputs());
+    let work = args.work.find()?;
+    take_goals(&mut args, &work)?;
     refuse(&args)?;
     let file = args.work.output.as_deref();
     check(&args.sweep, file, &inputs)?;
-    let compared = tuned(&mut args, &Caller::terminal())?;
-    deliver(&compared, &args.sweep, args.work.output.as_deref())
+    let tuned = tuned(&mut args, &work, &Caller::terminal())?;
+    deliver(&tuned.compared, &args.sweep, args.work.output.as_deref())
+}
+
+/// Adds the goals that are given with their sense.
+fn take_goals(args: &mut TuneArgs, work: &WorkloadSource) -> Result<(), Failure> {
+    let jobs = work.job_names(&args.work.models.setting()?.options)?;
+    for (option, figures, sense) in [
+        ("--minimize", &args.minimize, Sense::Minimize),
+        ("--maximize", &args.maximize, Sense::Maximize),
+    ] {
+        for figure in figures {
+            let goal = Goal::with_sense(figure, sense, &jobs);
+            let goal = goal.map_err(|why| Failure::Mistake(format!("{option} {figure}: {why}")))?;
+            args.sweep.goals.push(goal);
+        }
+    }
+    Ok(())
 }
 
 /// The option that has the settings measured.
@@ -47,6 +83,11 @@ fn refuse(args: &TuneArgs) -> Result<(), Failure> {
         return Err(Failure::mistake(
             "tune needs a --goal to be the best in, such as --goal all.bandwidth or \
              --goal JOB.read.p99",
+        ));
+    }
+    if args.pareto && sweep.goals().goals.len() < 2 {
+        return Err(Failure::mistake(
+            "--pareto is for several goals; one has a best setting",
         ));
     }
     let [(requests, _), (series, _)] = sweep.tables.outputs();
@@ -72,25 +113,33 @@ fn refuse(args: &TuneArgs) -> Result<(), Failure> {
 }
 
 /// Finds the best settings, and compares them with the first.
-fn tuned(args: &mut TuneArgs, caller: &Caller<'_>) -> Result<Compared, Failure> {
-    let work = args.work.find()?;
-    let (settings, plain) = settings(args, &work)?;
+fn tuned(
+    args: &mut TuneArgs,
+    work: &WorkloadSource,
+    caller: &Caller<'_>,
+) -> Result<Tuned, Failure> {
+    let (settings, plain) = settings(args, work)?;
     let (sweep, models) = (&args.sweep, &args.work.models);
     let replay = args.work.pace.replay()?;
-    sweep.check_goals(&work, models, &settings)?;
+    sweep.check_goals(work, models, &settings)?;
     if let Some(world) = args.verify_on {
         real_time(args, &settings).check(world)?;
     }
-    let whole = Simulated::new(&work, &settings)?;
+    let whole = Simulated::new(work, &settings)?;
     if !models.lenient {
         whole.check_modelled()?;
     }
     let repeats = sweep.repeats.unwrap_or(REPEATS);
     let mut found: Vec<Vec<Results>> = vec![Vec::new(); settings.len()];
     let mut first_scores = Vec::new();
-    let outcome = halve(settings.len(), plain, repeats, |left, new| {
+    let count = if args.pareto {
+        FRONT_FINALISTS
+    } else {
+        FINALISTS
+    };
+    let outcome = halve(settings.len(), plain, repeats, count, |left, new| {
         let of_round: Vec<Setting> = left.iter().map(|at| settings[*at].clone()).collect();
-        let mut world = Simulated::new(&work, &of_round)?;
+        let mut world = Simulated::new(work, &of_round)?;
         (world.replay, world.varies_arrivals) = (replay, true);
         world.power_loss_at_ns = models.power_loss_at;
         let plan = Plan {
@@ -108,11 +157,16 @@ fn tuned(args: &mut TuneArgs, caller: &Caller<'_>) -> Result<Compared, Failure> 
         if let Some(judgement) = judgement.as_ref().filter(|found| found.is_unmeasured()) {
             return Err(Failure::mistake(&judgement.sentence));
         }
-        let scores = judgement.map_or(Vec::new(), |judgement| judgement.scores());
+        let Some(judgement) = judgement else {
+            return Ok(Vec::new());
+        };
         if first_scores.is_empty() {
-            first_scores.clone_from(&scores);
+            first_scores = judgement.scores();
         }
-        Ok::<_, Failure>(scores)
+        Ok::<_, Failure>(match args.pareto {
+            true => Front::scores(&judgement),
+            false => judgement.scores(),
+        })
     })?;
     let descriptions = whole.descriptions();
     let origin = Origin {
@@ -130,17 +184,23 @@ fn tuned(args: &mut TuneArgs, caller: &Caller<'_>) -> Result<Compared, Failure> 
     let finalists: Vec<Setting> = finalists.collect();
     let comparison = &mut compared.comparison;
     comparison.question = Some(question(sweep));
+    if let (true, Some(judgement)) = (args.pareto, &comparison.judgement) {
+        comparison.front = Some(Front::new(judgement, &comparison.schedulers));
+    }
     comparison
         .notes
         .extend(notes(&outcome, &settings, &first_scores, repeats));
-    let choices = advice::choices_of_models(&finalists, &work, sweep.kernel())?;
+    let choices = advice::choices_of_models(&finalists, work, sweep.kernel())?;
     if let Some(choices) = choices {
         comparison.advice = choices.advise(comparison);
         let answer = choices.answer(comparison);
         let choice = choice_of(comparison, answer.as_ref()).map(str::to_string);
         verify(args, &finalists, comparison, choice, caller)?;
     }
-    Ok(compared)
+    Ok(Tuned {
+        compared,
+        runs: outcome.runs,
+    })
 }
 
 /// Measures the settings that were found, if that is asked for, beside the one that the
@@ -180,20 +240,34 @@ fn real_time<'a>(args: &'a TuneArgs, found: &'a [Setting]) -> RealTime<'a> {
 /// kernel's schedulers as they are, or the first setting of the arguments.
 fn settings(args: &mut TuneArgs, work: &WorkloadSource) -> Result<(Vec<Setting>, usize), Failure> {
     let (sweep, models) = (&mut args.sweep, &args.work.models);
+    if !args.rows.is_empty() {
+        let base = models.setting()?;
+        let rows = args.rows.iter();
+        let rows = rows.map(|(label, values)| with_values(&base, label, values));
+        return Ok((rows.collect::<Result<_, _>>()?, 1));
+    }
     let kernel = sweep.kernel();
     let queue = queue_of(sweep, models)?;
+    let is_usual = sweep.schedulers.is_none() && sweep.vary.is_empty();
     let mut plain = 1;
-    if sweep.schedulers.is_none() && sweep.vary.is_empty() {
+    if is_usual {
         plain = Schedulers::for_drive(kernel, queue).default.len();
         sweep.schedulers = Some(usual_settings(kernel, queue));
     }
-    let settings = rows(
+    let mut settings = rows(
         World::Sim,
         (models, &[]),
         sweep,
         Schedulers::for_drive(kernel, queue),
         |options| Ok(work.scheduler(options)?),
     )?;
+    if is_usual {
+        let is_buffered = work.is_buffered(&models.setting()?.options)?;
+        let verified = args.verify_on.map(RealWorld::world);
+        let worlds: Vec<World> = std::iter::once(World::Sim).chain(verified).collect();
+        let of_queue = usual_queue_settings(&settings[..plain], is_buffered, &worlds)?;
+        settings.extend(of_queue);
+    }
     Ok((settings, plain))
 }
 

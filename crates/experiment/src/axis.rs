@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use blklab_description::hint;
+use blklab_description::{hint, time_ns};
 use blklab_stats::World;
 use blklab_workload::fio::{self, Override, OverrideWhen};
 
@@ -158,6 +158,31 @@ pub const AXES: &[Axis] = &[
         },
     },
     Axis {
+        name: "faults",
+        help: "the drive's faults, as in --faults; + between several, none for no faults, as in \
+               faults=none,read_error=1e-4+slow=2",
+        worlds: MODELLED,
+        takes: None,
+        set: |setting, key, value| {
+            let faults = (value != "none").then(|| value.replace('+', ",").parse());
+            let mistake = |problem| Error::Mistake(format!("--vary {key}={value}: {problem}"));
+            setting.faults = faults.transpose().map_err(mistake)?;
+            Ok(())
+        },
+    },
+    Axis {
+        name: "power_loss_at",
+        help: "when the drives' power is cut, as in --power-loss-at; never for not at all",
+        worlds: &[World::Sim],
+        takes: None,
+        set: |setting, key, value| {
+            let at_ns = (value != "never").then(|| time_ns(value));
+            let mistake = |problem| Error::Mistake(format!("--vary {key}={value}: {problem}"));
+            setting.power_loss_at_ns = at_ns.transpose().map_err(mistake)?;
+            Ok(())
+        },
+    },
+    Axis {
         name: "machine",
         help: "the model of a machine, as in --machine",
         worlds: &[World::Sim],
@@ -292,6 +317,29 @@ pub fn check_axes(settings: &[Setting], world: World) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+/// Returns a setting with these keys of axes set to these values, in order.
+///
+/// # Errors
+/// If there is no such key, or its value is not legal; the message says what is.
+pub fn with_values(
+    base: &Setting,
+    label: &str,
+    values: &[(String, String)],
+) -> Result<Setting, Error> {
+    let mut setting = Setting {
+        label: label.to_string(),
+        ..base.clone()
+    };
+    for (key, value) in values {
+        let mistake = |problem| Error::mistake(format!("--vary {key}={value}: {problem}"));
+        let axis = find(key).ok_or_else(|| mistake(unknown(key)))?;
+        axis.check(key, World::Sim).map_err(mistake)?;
+        (axis.set)(&mut setting, key, value)?;
+        setting.axes.push((key.clone(), value.clone()));
+    }
+    Ok(setting)
 }
 
 /// An axis of one comparison, with its values.

@@ -2,6 +2,7 @@
 
 use blklab_host::HostError;
 use blklab_sim::SetupError;
+use blklab_tables::WriteError;
 use thiserror::Error;
 
 /// The reason for which an experiment is refused or ended early.
@@ -25,6 +26,9 @@ pub enum Error {
     /// A sweep's folder could not be written.
     #[error("{0}")]
     Store(String),
+    /// A sweep's table could not be written.
+    #[error("the table cannot be written: {0}")]
+    Table(#[from] WriteError),
     /// The requested threads could not be started.
     #[error("{0}")]
     Threads(String),
@@ -43,7 +47,7 @@ impl Error {
             Error::Simulation(error) => error.is_users(),
             Error::Host(error) => error.is_mistake(),
             Error::Guest(error) => error.is_mistake(),
-            Error::Server(_) | Error::Store(_) | Error::Threads(_) => false,
+            Error::Server(_) | Error::Store(_) | Error::Table(_) | Error::Threads(_) => false,
         }
     }
 

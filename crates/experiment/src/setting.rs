@@ -1,5 +1,7 @@
 //! The settings of one row of a comparison.
 
+use std::str::FromStr;
+
 use blklab_blk::{NoMerges, RequestQueue};
 use blklab_description::hint;
 use blklab_device::{DriveSpec, DriveState, Faults, registry};
@@ -43,7 +45,10 @@ pub struct Setting {
     /// The drive's state before the run; as its description says if not given.
     pub state: Option<DriveState>,
     /// The faults of the drive.
-    pub faults: Option<Faults>,
+    pub faults: Option<NamedFaults>,
+    /// When every drive loses its power, in nanoseconds from the run's start on; never if not
+    /// given.
+    pub power_loss_at_ns: Option<u64>,
     /// The front end before the drive, `NAME` or `NAME:N`; the drive's own controller if
     /// not given.
     pub front_end: Option<String>,
@@ -55,6 +60,32 @@ pub struct Setting {
     pub only_job: Option<String>,
     /// fio options that replace those of every job.
     pub options: Vec<Override>,
+}
+
+/// Faults of a drive, as the user wrote them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedFaults {
+    text: String,
+    faults: Faults,
+}
+
+impl FromStr for NamedFaults {
+    type Err = String;
+
+    /// Parses `NAME=VALUE,...`.
+    fn from_str(text: &str) -> Result<NamedFaults, String> {
+        Ok(NamedFaults {
+            text: text.to_string(),
+            faults: Faults::parse(text)?,
+        })
+    }
+}
+
+impl NamedFaults {
+    /// Returns the faults.
+    pub fn faults(&self) -> Faults {
+        self.faults
+    }
 }
 
 /// fio's options for how much is asked of a drive, and of what kind. Rows that differ in one of them
@@ -151,9 +182,12 @@ impl Setting {
             .iter()
             .map(|(key, value)| format!("{key}={value}"));
         let state = self.state.map(|state| state.to_string());
+        let faults = self.faults.as_ref();
+        let faults = faults.map(|faults| format!("faults={}", faults.text));
         let words = std::iter::once(self.drive.clone())
             .chain(values)
-            .chain(state);
+            .chain(state)
+            .chain(faults);
         words.collect::<Vec<String>>().join(" ")
     }
 
@@ -163,8 +197,8 @@ impl Setting {
         if let Some(state) = self.state {
             drive = drive.in_state(state)?;
         }
-        if let Some(faults) = self.faults {
-            drive = drive.with_faults(faults);
+        if let Some(faults) = &self.faults {
+            drive = drive.with_faults(faults.faults);
         }
         Ok((drive, text))
     }
@@ -232,6 +266,18 @@ impl Setting {
             _ => NoMerges::Never,
         });
         Ok(choice)
+    }
+}
+
+impl Setting {
+    /// Returns whether the drive's queue accepts the setting.
+    ///
+    /// # Errors
+    /// If the drive or scheduler is not known.
+    pub(crate) fn fits_queue(&self) -> Result<bool, Error> {
+        let front_end = self.simulated_front_end()?;
+        let (drive, _) = self.simulated_drive().map_err(Error::Mistake)?;
+        Ok(check_queue(&self.choice()?, &drive, front_end).is_ok())
     }
 }
 

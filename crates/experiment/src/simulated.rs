@@ -182,6 +182,7 @@ struct SimulatedRow<'a> {
     front_end: Option<FrontEnd>,
     machine: usize,
     input: Input<'a>,
+    power_loss_at_ns: Option<u64>,
 }
 
 /// Models in virtual time.
@@ -197,7 +198,7 @@ pub struct Simulated<'a> {
     pub varies_arrivals: bool,
     /// The part that is recorded of the first run of each row, if any.
     pub recording: Option<Recording>,
-    /// When every drive loses its power, if it does.
+    /// When every drive loses its power, if it does, in rows that do not say it themselves.
     pub power_loss_at_ns: Option<u64>,
     /// The slowest requests that are examined in the first run of each row, if any.
     pub tail: Option<Tail>,
@@ -355,6 +356,7 @@ impl<'a> Simulated<'a> {
             front_end,
             machine,
             input,
+            power_loss_at_ns: setting.power_loss_at_ns,
         })
     }
 
@@ -408,8 +410,8 @@ impl<'a> Simulated<'a> {
         );
         let named = &self.drives.0[row.drive].0;
         format!(
-            "{work} {queue:?} {:?} {:?} {named} {drive} {machine}",
-            row.caching, row.front_end
+            "{work} {queue:?} {:?} {:?} {:?} {named} {drive} {machine}",
+            row.caching, row.front_end, row.power_loss_at_ns
         )
     }
 
@@ -435,12 +437,15 @@ impl<'a> Simulated<'a> {
         )))
     }
 
+    fn power_loss_of(&self, row: &SimulatedRow<'_>) -> Option<Nanos> {
+        row.power_loss_at_ns.or(self.power_loss_at_ns).map(Nanos)
+    }
+
     /// Checks that the requested power loss happened in every run.
     fn check_power_loss(&self, rows: &[Row]) -> Result<(), Error> {
-        if self.power_loss_at_ns.is_none() {
-            return Ok(());
-        }
-        let mut runs = rows.iter().flat_map(|row| &row.runs);
+        let cut = self.rows.iter().zip(rows);
+        let cut = cut.filter(|(own, _)| self.power_loss_of(own).is_some());
+        let mut runs = cut.flat_map(|(_, row)| &row.runs);
         match runs.find(|run| !run.lost_power()) {
             None => Ok(()),
             Some(run) => Err(Error::Mistake(format!(
@@ -514,7 +519,7 @@ impl World for Simulated<'_> {
                 scheduler: &row.scheduler,
                 seed: planned.seed,
                 record,
-                power_loss_at: self.power_loss_at_ns.map(Nanos),
+                power_loss_at: self.power_loss_of(row),
                 caching: row.caching,
             };
             Ok(blklab_sim::run_watched(&setup, &mut watch)?)

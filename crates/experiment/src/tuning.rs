@@ -9,12 +9,17 @@
 use std::ops::Range;
 
 use blklab_elevator::{ElevatorType, KernelVersion, QueueTraits};
+use blklab_stats::World;
+
+use crate::axis::VariedAxis;
+use crate::error::Error;
+use crate::setting::Setting;
 
 /// One in this many settings of a round goes on.
 const KEPT_ONE_IN: usize = 2;
 
-/// Settings that are run to the end, beside the first.
-const FINALISTS: usize = 5;
+/// The usual number of settings that are run to the end, beside the first.
+pub const FINALISTS: usize = 5;
 
 /// The outcome of successive halving.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,8 +31,8 @@ pub struct HalvingOutcome {
     pub runs: usize,
 }
 
-/// Finds the best of `settings` settings. The first `kept`, with which the others are
-/// compared, are never left out. `round` runs settings with these repeats and returns the
+/// Finds the best `finalists` of `settings` settings. The first `kept`, with which the others
+/// are compared, are never left out. `round` runs settings with these repeats and returns the
 /// score of each by all runs that it has had: more is better, `None` excludes a setting.
 ///
 /// # Errors
@@ -36,6 +41,7 @@ pub fn halve<E>(
     settings: usize,
     kept: usize,
     repeats: usize,
+    finalists: usize,
     mut round: impl FnMut(&[usize], Range<usize>) -> Result<Vec<Option<f64>>, E>,
 ) -> Result<HalvingOutcome, E> {
     let mut left: Vec<usize> = (0..settings).collect();
@@ -53,7 +59,7 @@ pub fn halve<E>(
         let best_other = ranked.iter().find(is_other).map(|(setting, _)| *setting);
         ranked.dedup_by(|next, before| next.0 >= kept && next.1 == before.1);
         let others = ranked.iter().filter(is_other).map(|(setting, _)| *setting);
-        let best = (left.len().div_ceil(KEPT_ONE_IN)).max(FINALISTS);
+        let best = (left.len().div_ceil(KEPT_ONE_IN)).max(finalists);
         let others = best_and_kept(others, best, kept);
         left = std::iter::once(0).chain(others).collect();
         if left.len() == 1 {
@@ -61,7 +67,7 @@ pub fn halve<E>(
             left.extend(best_other);
         }
         if until >= repeats {
-            let others = best_and_kept(left.into_iter().skip(1), FINALISTS, kept);
+            let others = best_and_kept(left.into_iter().skip(1), finalists, kept);
             return Ok(HalvingOutcome {
                 finalists: std::iter::once(0).chain(others).collect(),
                 runs,
@@ -69,7 +75,7 @@ pub fn halve<E>(
         }
         done = until;
         // The finalists do the rest of their runs at once.
-        until = match left.len() <= FINALISTS + kept {
+        until = match left.len() <= finalists + kept {
             true => repeats,
             false => (until * 2).min(repeats),
         };
@@ -121,6 +127,62 @@ pub fn usual_settings(kernel: KernelVersion, queue: QueueTraits) -> Vec<String> 
     settings
 }
 
+/// An axis of the queue's own settings, which are tried one by one.
+struct QueueAxis {
+    /// The axis with its values, as in `--vary`.
+    axis: &'static str,
+    /// Whether only I/O through the page cache depends on it.
+    is_for_buffered: bool,
+}
+
+/// The queue's settings that matter most. Linux 6.12 takes 4 to 2048 for `nr_requests`, or to
+/// the driver's own depth under `none`; `wbt_lat_usec` is 2 ms by default for drives that do
+/// not rotate, 75 ms for others, and 0 for never.
+const QUEUE_AXES: [QueueAxis; 3] = [
+    QueueAxis {
+        axis: "nr_requests=16,32,64,128,256,512,1024",
+        is_for_buffered: false,
+    },
+    QueueAxis {
+        axis: "read_ahead_kb=0,16,64,256,512,1024,4096",
+        is_for_buffered: true,
+    },
+    QueueAxis {
+        axis: "wbt_lat_usec=0,500,2000,10000,75000",
+        is_for_buffered: false,
+    },
+];
+
+/// Returns each of these settings with each of the queue's own settings to try where none are
+/// named. `is_buffered` says whether the work goes through the page cache; what the drive's
+/// queue refuses or one of `worlds` cannot vary is left out.
+///
+/// # Errors
+/// If a drive of the settings is not known.
+pub fn usual_queue_settings(
+    of: &[Setting],
+    is_buffered: bool,
+    worlds: &[World],
+) -> Result<Vec<Setting>, Error> {
+    let mut all = Vec::new();
+    for QueueAxis {
+        axis,
+        is_for_buffered,
+    } in QUEUE_AXES
+    {
+        let can_vary = |world: &World| VariedAxis::parse(axis, *world).is_ok();
+        if (is_for_buffered && !is_buffered) || !worlds.iter().all(can_vary) {
+            continue;
+        }
+        for setting in VariedAxis::parse(axis, World::Sim)?.product(of)? {
+            if setting.fits_queue()? {
+                all.push(setting);
+            }
+        }
+    }
+    Ok(all)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -132,7 +194,7 @@ mod tests {
             let mixed = (setting * 7919 + repeat * 104_729 + 17) % 1009;
             (setting * 37 % settings) as f64 + noise * (mixed as f64 / 1009.0 - 0.5)
         };
-        let halved = halve::<()>(settings, 1, 16, |left, repeats| {
+        let halved = halve::<()>(settings, 1, 16, FINALISTS, |left, repeats| {
             for setting in left {
                 for repeat in repeats.clone() {
                     sums[*setting].0 += seen(*setting, repeat);
@@ -162,7 +224,7 @@ mod tests {
 
     #[test]
     fn what_is_out_does_not_go_on_while_others_do() {
-        let halved = halve::<()>(20, 1, 4, |left, _| {
+        let halved = halve::<()>(20, 1, 4, FINALISTS, |left, _| {
             Ok(left
                 .iter()
                 .map(|at| (at % 2 == 1).then_some(*at as f64))
@@ -175,7 +237,7 @@ mod tests {
     #[test]
     fn settings_that_do_the_same_leave_their_runs_to_others() {
         // Four of five settings do what setting 0 does.
-        let halved = halve::<()>(50, 1, 8, |left, _| {
+        let halved = halve::<()>(50, 1, 8, FINALISTS, |left, _| {
             let score = |at: &usize| Some(if at % 5 == 4 { *at as f64 } else { 0.0 });
             Ok(left.iter().map(score).collect())
         });
@@ -187,7 +249,9 @@ mod tests {
 
     #[test]
     fn where_all_do_the_same_one_is_compared_with_the_first() {
-        let halved = halve::<()>(9, 1, 4, |left, _| Ok(vec![Some(1.0); left.len()]));
+        let halved = halve::<()>(9, 1, 4, FINALISTS, |left, _| {
+            Ok(vec![Some(1.0); left.len()])
+        });
         let halved = halved.expect("no round fails");
         assert_eq!(halved.finalists, [0, 1]);
         assert_eq!(halved.runs, 9 + 2 * 3);
@@ -197,7 +261,7 @@ mod tests {
     fn the_first_settings_are_kept_whatever_they_do() {
         // Settings 1 to 3 do what setting 0 does, which is the worst.
         let score = |at: usize| if at < 4 { 0.0 } else { at as f64 };
-        let halved = halve::<()>(40, 4, 8, |left, _| {
+        let halved = halve::<()>(40, 4, 8, FINALISTS, |left, _| {
             Ok(left.iter().map(|at| Some(score(*at))).collect())
         });
         let halved = halved.expect("no round fails");
@@ -206,7 +270,7 @@ mod tests {
 
     #[test]
     fn one_setting_is_its_own_best() {
-        let halved = halve::<()>(1, 1, 8, |left, _| Ok(vec![None; left.len()]));
+        let halved = halve::<()>(1, 1, 8, FINALISTS, |left, _| Ok(vec![None; left.len()]));
         assert_eq!(halved.map(|halved| halved.finalists), Ok(vec![0]));
     }
 
@@ -225,5 +289,31 @@ mod tests {
                 .choice()
                 .unwrap_or_else(|error| panic!("{setting}: {error}"));
         }
+    }
+
+    #[test]
+    fn the_queue_s_settings_are_those_that_the_drive_takes() {
+        let of = |drive: &str, scheduler: &str| Setting {
+            drive: drive.to_string(),
+            scheduler: crate::NamedScheduler::new(scheduler),
+            label: scheduler.to_string(),
+            ..Setting::default()
+        };
+        let both = [of("mx100-256", "none"), of("mx100-256", "mq-deadline")];
+        let usual = |is_buffered, worlds: &[World]| {
+            let settings = usual_queue_settings(&both, is_buffered, worlds).expect("known");
+            let labels = settings.into_iter().map(|setting| setting.label);
+            labels.collect::<Vec<String>>()
+        };
+        let labels = usual(true, &[World::Sim]);
+        let has = |label: &str| labels.iter().any(|known| known == label);
+        // A SATA drive has 32 tags, which only a scheduler can have more requests than.
+        assert!(has("none nr_requests=32") && !has("none nr_requests=64"));
+        assert!(has("mq-deadline nr_requests=1024"));
+        assert!(has("none read_ahead_kb=1024") && has("none wbt_lat_usec=0"));
+        let direct = usual(false, &[World::Sim]);
+        assert!(direct.iter().all(|label| !label.contains("read_ahead_kb")));
+        let on_host = usual(true, &[World::Sim, World::Host]);
+        assert!(on_host.iter().all(|label| !label.contains("wbt")));
     }
 }

@@ -182,6 +182,21 @@ impl WorkloadSource {
         Ok(runtimes().max().filter(|_| runtimes().all(|us| us > 0)))
     }
 
+    /// Returns whether some I/O goes through the page cache. A trace's is below it.
+    ///
+    /// # Errors
+    /// If the job has a mistake.
+    pub fn is_buffered(&self, overrides: &[Override]) -> Result<bool, Error> {
+        match self {
+            WorkloadSource::Job(source) => {
+                let job = parse_job(source, own_cpus(), overrides)?;
+                Ok(job.jobs.iter().any(|spec| !spec.direct))
+            }
+            WorkloadSource::Trace(_) => Ok(false),
+            WorkloadSource::Calls { .. } => Ok(true),
+        }
+    }
+
     /// Returns the text of a job or list, or the name of a trace, to show to the user.
     pub fn text(&self) -> String {
         match self {

@@ -5,9 +5,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use blklab_description::time_ns;
-use blklab_device::{DriveState, Faults};
+use blklab_device::DriveState;
 use blklab_elevator::KernelVersion;
-use blklab_experiment::{NamedScheduler, Purpose, Recording, Setting, Tail, WorkloadSource};
+use blklab_experiment::{
+    NamedFaults, NamedScheduler, Purpose, Recording, Setting, Tail, WorkloadSource,
+};
 use blklab_report::tools::Tool;
 use blklab_report::{Comparison, Goal, Goals, Limit, Question};
 use blklab_sim::{FileSystemKind, Machine, Replay, ReplayMode};
@@ -123,8 +125,8 @@ pub(crate) struct ModelArgs {
 
     /// Faults of the drive, as read_error=1e-4,stall=1e-3:30ms,slow=2; a wrong name
     /// lists them all
-    #[arg(long, value_name = "FAULT=RATE,...", value_parser = Faults::parse)]
-    pub(crate) faults: Option<Faults>,
+    #[arg(long, value_name = "FAULT=RATE,...", value_parser = str::parse::<NamedFaults>)]
+    pub(crate) faults: Option<NamedFaults>,
 
     /// The host: a name from `blklab list machines`, or a file; server-8 if not given,
     /// whose costs are assumed to be those of a measured server of ten cores
@@ -231,7 +233,7 @@ impl ModelArgs {
             nomerges: self.nomerges,
             drive: self.drive().to_string(),
             state: self.state,
-            faults: self.faults,
+            faults: self.faults.clone(),
             machine: self.machine().to_string(),
             memory_bytes: self.memory,
             file_system: self.fs.unwrap_or_default(),

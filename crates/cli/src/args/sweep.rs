@@ -38,7 +38,7 @@ pub(crate) struct SweepFileArgs {
     #[arg(long, short, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,
 
-    /// Copy the results that another folder has from the same build of the program;
+    /// Copy the results that another folder has from a program of the same sources;
     /// repeat for more
     #[arg(long, value_name = "DIR")]
     pub(crate) merge: Vec<PathBuf>,
@@ -125,6 +125,8 @@ const TUNE_EXAMPLES: &str = "\
 Examples:
   blklab tune my.fio --drive nvme --goal db.read.p99 --subject-to 'all.bandwidth > 100MB/s'
       the best scheduler and setting of those that a kernel has
+  blklab tune my.fio --minimize 'read p99' --maximize bandwidth --pareto
+      the settings of which none is better than another in both
   blklab tune my.fio --goal all.iops --schedulers bfq --vary bfq.slice_idle_us=0..8000+1000
       the best of what is named; the first is what it is compared with
   blklab tune my.fio --drive mx100-256 --goal all.iops --verify-on host --device /dev/sdb \\
@@ -155,6 +157,20 @@ pub(crate) struct TuneArgs {
     #[command(flatten)]
     pub(crate) sweep: SweepArgs,
 
+    /// A figure of which less is better, as --goal; without its job where there is but one,
+    /// as 'read p99'; repeat for more
+    #[arg(long, value_name = "FIGURE")]
+    pub(crate) minimize: Vec<String>,
+
+    /// A figure of which more is better, such as bandwidth or 'read iops'; repeat for more
+    #[arg(long, value_name = "FIGURE")]
+    pub(crate) maximize: Vec<String>,
+
+    /// With several goals, look for the settings of which none is better than another in all
+    /// of them, and list these
+    #[arg(long)]
+    pub(crate) pareto: bool,
+
     /// Where the settings that are found are measured for real: on the drive of --device
     /// (host), on the drive's model served in real time (serve), or on it under a real
     /// kernel in a virtual machine (guest). Tells by how much the best of them beats the
@@ -172,4 +188,11 @@ pub(crate) struct TuneArgs {
 
     #[command(flatten)]
     pub(crate) guest: Box<GuestArgs>,
+
+    /// The settings to try, the one to compare with first, given by a calling program.
+    #[arg(skip)]
+    pub(crate) rows: Vec<NamedRow>,
 }
+
+/// A setting of a calling program's: its label, and its keys with their values.
+pub(crate) type NamedRow = (String, Vec<(String, String)>);

@@ -3,28 +3,35 @@
 
 mod store;
 
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use blklab_description::{array, keys, read, text, whole};
+use blklab_description::{array, keys, parsed, read, text, time_ns, whole};
 use blklab_sim::Machine;
 use blklab_stats::World;
-use blklab_tables::Table;
+use blklab_tables::{ParquetWriter, Table};
 use rayon::prelude::*;
 
 use crate::error::Error;
 use crate::rows::{Request, settings};
 use crate::run::with_threads;
 use crate::schedulers::NamedScheduler;
-use crate::setting::Setting;
+use crate::setting::{NamedFaults, Setting};
 use crate::simulated::Simulated;
 use crate::work::WorkloadSource;
 use crate::world::{PlannedRun, World as _};
+use store::Row;
 pub use store::{Key, Store};
 
 /// Limit on the runs of a setting.
 const REPEATS_MAX: usize = 10_000;
+
+/// Settings whose jobs are in memory at once, some ten kilobytes each.
+const SETTINGS_AT_ONCE: usize = 1024;
+
+/// Rows of a row group of the table: some 20 MB, as a row has about two hundred columns.
+const GROUP_ROWS: usize = 1 << 14;
 
 keys! {
     /// The specification of a sweep.
@@ -46,6 +53,14 @@ keys! {
         /// Options of fio's for all jobs, as in `--override`.
         pub overrides: Vec<String> as "override" =
             array(text(), "an array of options, as [\"runtime=1\"]").or_derived(Vec::new(), "none");
+        /// Faults of the drive, as in `--faults`.
+        pub faults: Option<NamedFaults> = parsed(
+            "faults as \"read_error=1e-4,slow=2\"",
+            |faults| faults.parse().ok(),
+        ).optional(),
+        /// When the drives' power is cut, as in `--power-loss-at`.
+        pub power_loss_at: Option<u64> =
+            parsed("a time with its unit, as \"3ms\"", |time| time_ns(time).ok()).optional(),
         /// Runs of each setting; the n-th runs of all settings have one seed.
         pub repeats: usize = whole(1..=REPEATS_MAX).or(1);
         /// The seed of the first run.
@@ -75,6 +90,8 @@ impl SweepSpec {
         let mut base = Setting {
             drive: self.drive.clone(),
             machine: self.machine.clone(),
+            faults: self.faults.clone(),
+            power_loss_at_ns: self.power_loss_at,
             ..Setting::default()
         };
         for option in &self.overrides {
@@ -122,56 +139,54 @@ pub struct SweepOutcome {
 }
 
 /// A sweep that is ready to run, after all its runs have been checked.
-pub struct Sweep<'a> {
-    world: Simulated<'a>,
-    settings: &'a [Setting],
-    /// All runs in order, each with its key.
-    planned: Vec<(PlannedRun, Key)>,
+pub struct Sweep {
+    work: WorkloadSource,
+    settings: Vec<Setting>,
+    repeats: usize,
+    seed: u64,
+    /// The keys of all runs in order: those of a setting follow one another.
+    keys: Vec<Key>,
 }
 
-impl<'a> Sweep<'a> {
+impl Sweep {
     /// Checks all runs of a sweep. `program` identifies the build of this program.
     ///
     /// # Errors
     /// If a run cannot be simulated; the message says what is right.
     pub fn new(
         spec: &SweepSpec,
-        work: &'a WorkloadSource,
-        settings: &'a [Setting],
+        work: WorkloadSource,
+        settings: Vec<Setting>,
         program: &str,
-    ) -> Result<Sweep<'a>, Error> {
-        let world = Simulated::new(work, settings)?;
-        world.check_modelled()?;
-        let mut planned = Vec::with_capacity(settings.len() * spec.repeats);
-        for row in 0..settings.len() {
-            let identity = (program, world.identity(row));
-            for repeat in 0..spec.repeats {
-                let seed = spec.seed.wrapping_add(repeat as u64);
-                let run = PlannedRun {
-                    row,
-                    repeat: Some(repeat),
-                    seed,
-                };
-                planned.push((run, key_of(&(&identity, seed))));
+    ) -> Result<Sweep, Error> {
+        let mut keys = Vec::with_capacity(settings.len() * spec.repeats);
+        for settings in settings.chunks(SETTINGS_AT_ONCE) {
+            let world = Simulated::new(&work, settings)?;
+            world.check_modelled()?;
+            for row in 0..settings.len() {
+                let of_setting = KeyHash::default().with(program).with(&world.identity(row));
+                let seeds = (0..spec.repeats).map(|repeat| seed_of(spec.seed, repeat));
+                keys.extend(seeds.map(|seed| of_setting.with(&seed.to_string()).key()));
             }
         }
         Ok(Sweep {
-            world,
+            work,
             settings,
-            planned,
+            repeats: spec.repeats,
+            seed: spec.seed,
+            keys,
         })
     }
 
     /// Returns the number of runs.
     pub fn runs(&self) -> usize {
-        self.planned.len()
+        self.keys.len()
     }
 
     /// Returns the numbers of the runs whose results a store lacks.
     pub fn missing(&self, store: &Store) -> Vec<usize> {
-        let planned = self.planned.iter().enumerate();
-        let missing = planned.filter(|(_, (_, key))| !store.has(*key));
-        missing.map(|(number, _)| number).collect()
+        let runs = 0..self.keys.len();
+        runs.filter(|run| !store.has(self.keys[*run])).collect()
     }
 
     /// Does those runs of a part whose results the store lacks, and starts none once
@@ -189,81 +204,183 @@ impl<'a> Sweep<'a> {
         stop: &AtomicBool,
     ) -> Result<SweepOutcome, Error> {
         let mut missing = self.missing(store);
-        let reused = self.planned.len() - missing.len();
+        let reused = self.keys.len() - missing.len();
         missing.retain(|number| is_in_part(*number));
         ended(missing.len());
         let store = Mutex::new(store);
-        let one = |number: &usize| -> Result<usize, Error> {
-            let (run, key) = &self.planned[*number];
-            if stop.load(Ordering::Relaxed) {
-                return Ok(0);
-            }
-            let mut results = self.world.run(&(), *run, &mut |_| {})?;
-            results.seed = run.seed;
-            let label = &self.settings[run.row].label;
-            let table = blklab_tables::results([(label.as_str(), &[results][..])]);
-            let mut store = store.lock().unwrap_or_else(PoisonError::into_inner);
-            store.add(*key, &table)?;
-            ended(0);
-            Ok(1)
-        };
-        // Each thread takes one run at a time, because runs differ in length.
+        let first_of = |run: &usize| run / self.repeats / SETTINGS_AT_ONCE * SETTINGS_AT_ONCE;
         let all = || {
-            missing
-                .par_iter()
-                .with_max_len(1)
-                .map(one)
-                .try_reduce(|| 0, |a, b| Ok(a + b))
+            let groups = missing.chunk_by(|a, b| first_of(a) == first_of(b));
+            let done = groups
+                .map(|runs| self.run_group(first_of(&runs[0]), runs, &store, &|| ended(0), stop));
+            done.sum::<Result<usize, Error>>()
         };
         let done = with_threads(threads, all)??;
         Ok(SweepOutcome {
-            all: self.planned.len(),
+            all: self.keys.len(),
             reused,
             done,
         })
     }
 
-    /// Returns the stored results of all jobs, in the order of the sweep whatever the
-    /// order of the runs, with the columns of the axes first.
-    pub fn table(&self, store: &Store) -> Table {
-        let mut table = blklab_tables::results([]);
-        let mut rows = Vec::new();
-        for (run, key) in &self.planned {
-            for row in store.rows(*key) {
-                let mut row = row.clone();
-                row.insert("repeat".to_string(), run.repeat.into());
-                // Another sweep may have stored the same run under another label.
-                let label = self.settings[run.row].label.clone();
-                row.insert("setting".to_string(), label.into());
-                table.push_json(&row);
-                rows.push(run.row);
+    /// Does runs of the settings from `first` on, [`SETTINGS_AT_ONCE`] at most, and returns
+    /// how many it did.
+    fn run_group(
+        &self,
+        first: usize,
+        runs: &[usize],
+        store: &Mutex<&mut Store>,
+        ended: &(dyn Fn() + Sync),
+        stop: &AtomicBool,
+    ) -> Result<usize, Error> {
+        let end = self.settings.len().min(first + SETTINGS_AT_ONCE);
+        let settings = &self.settings[first..end];
+        let world = Simulated::new(&self.work, settings)?;
+        let one = |number: &usize| -> Result<usize, Error> {
+            if stop.load(Ordering::Relaxed) {
+                return Ok(0);
+            }
+            let repeat = number % self.repeats;
+            let run = PlannedRun {
+                row: number / self.repeats - first,
+                repeat: Some(repeat),
+                seed: seed_of(self.seed, repeat),
+            };
+            let mut results = world.run(&(), run, &mut |_| {})?;
+            results.seed = run.seed;
+            let label = &settings[run.row].label;
+            if settings[run.row].power_loss_at_ns.is_some() && !results.lost_power() {
+                return Err(Error::Mistake(format!(
+                    "power_loss_at: the run of {label} was over after {:.3} ms; right is a time \
+                     before",
+                    results.elapsed_ns as f64 / 1e6
+                )));
+            }
+            let table = blklab_tables::results([(label.as_str(), &[results][..])]);
+            let mut store = store.lock().unwrap_or_else(PoisonError::into_inner);
+            store.add(self.keys[*number], &table)?;
+            ended();
+            Ok(1)
+        };
+        // Each thread takes one run at a time, because runs differ in length.
+        runs.par_iter()
+            .with_max_len(1)
+            .map(one)
+            .try_reduce(|| 0, |a, b| Ok(a + b))
+    }
+
+    /// Writes the stored results of all jobs as one Parquet table, in the order of the sweep
+    /// whatever the order of the runs, with the columns of the axes first. It reads a row
+    /// group at a time, since the whole table need not fit in memory.
+    ///
+    /// # Errors
+    /// If the store can no longer be read, or `out` fails.
+    pub fn write_table(&self, store: &Store, out: impl Write + Send) -> Result<(), Error> {
+        let axes = self.axes();
+        let empty = blklab_tables::results([]);
+        let mut group = TableGroup::new(self, &axes, &empty);
+        let mut writer = ParquetWriter::new(&group.taken(), out)?;
+        let mut reader = store.reader();
+        for (number, key) in self.keys.iter().enumerate() {
+            for row in reader.rows(*key)? {
+                group.push(number, row);
+                if group.settings.len() == GROUP_ROWS {
+                    writer.write(&group.taken())?;
+                }
             }
         }
+        writer.write(&group.taken())?;
+        Ok(writer.finish()?)
+    }
+
+    /// Returns the keys of all axes, each once.
+    fn axes(&self) -> Vec<&str> {
         let mut axes: Vec<&str> = Vec::new();
         for (key, _) in self.settings.iter().flat_map(|setting| &setting.axes) {
             if !axes.contains(&key.as_str()) {
                 axes.push(key);
             }
         }
-        for axis in axes.iter().rev() {
-            let values = rows.iter().map(|row| {
-                let mut axes = self.settings[*row].axes.iter();
+        axes
+    }
+}
+
+/// Rows of a sweep's table that are written at once.
+struct TableGroup<'a> {
+    sweep: &'a Sweep,
+    axes: &'a [&'a str],
+    /// A table without rows.
+    empty: &'a Table,
+    table: Table,
+    /// The setting of each row.
+    settings: Vec<usize>,
+}
+
+impl<'a> TableGroup<'a> {
+    fn new(sweep: &'a Sweep, axes: &'a [&'a str], empty: &'a Table) -> TableGroup<'a> {
+        TableGroup {
+            sweep,
+            axes,
+            empty,
+            table: empty.clone(),
+            settings: Vec::new(),
+        }
+    }
+
+    /// Adds a row of a run.
+    fn push(&mut self, run: usize, mut row: Row) {
+        let setting = run / self.sweep.repeats;
+        row.insert("repeat".to_string(), (run % self.sweep.repeats).into());
+        // Another sweep may have stored the same run under another label.
+        let label = self.sweep.settings[setting].label.clone();
+        row.insert("setting".to_string(), label.into());
+        self.table.push_json(&row);
+        self.settings.push(setting);
+    }
+
+    /// Returns the rows with the columns of the axes, and begins anew.
+    fn taken(&mut self) -> Table {
+        let mut table = std::mem::replace(&mut self.table, self.empty.clone());
+        for axis in self.axes.iter().rev() {
+            let values = self.settings.iter().map(|setting| {
+                let mut axes = self.sweep.settings[*setting].axes.iter();
                 let found = axes.find(|(key, _)| key == axis);
                 found.map(|(_, value)| value.as_str())
             });
-            table.prepend_texts(format!("axis_{axis}"), values.collect::<Vec<_>>());
+            table.prepend_texts(format!("axis_{axis}"), values);
         }
+        self.settings.clear();
         table
     }
 }
 
-/// Combines two halves of the standard library's hash. The hash need only be stable
-/// within one build of the program, since stores are never shared between builds.
-fn key_of(what: &impl Hash) -> Key {
-    let half = |salt: u64| {
-        let mut hasher = DefaultHasher::new();
-        (salt, what).hash(&mut hasher);
-        u128::from(hasher.finish())
-    };
-    Key(half(1) << 64 | half(2))
+/// Returns the seed of a repeat, the same for all settings.
+fn seed_of(first: u64, repeat: usize) -> u64 {
+    first.wrapping_add(repeat as u64)
+}
+
+/// The hash of what determines a run: FNV-1a with 128 bits, because the standard library's
+/// may differ between compilers, and machines share a data set.
+#[derive(Clone, Copy)]
+struct KeyHash(u128);
+
+impl Default for KeyHash {
+    fn default() -> KeyHash {
+        KeyHash(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d)
+    }
+}
+
+impl KeyHash {
+    const PRIME: u128 = (1 << 88) + 0x13b;
+
+    /// Returns the hash with a text added; its end is marked with a byte that no text has.
+    fn with(self, text: &str) -> KeyHash {
+        let bytes = text.bytes().chain([0xff]);
+        let step = |hash: u128, byte| (hash ^ u128::from(byte)).wrapping_mul(Self::PRIME);
+        KeyHash(bytes.fold(self.0, step))
+    }
+
+    fn key(self) -> Key {
+        Key(self.0)
+    }
 }
