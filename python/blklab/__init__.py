@@ -11,17 +11,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ._blklab import Error, Queue, Request, Table, UsageError
+from ._blklab import Bio, Error, Queue, Request, Table, UsageError
 from .commands import calibrate, compare, conform, probe, replay, run
 from .job import Job
 from .model import Drive, Machine
 from .result import Report, Result
-from .scheduler import Scheduler
+from .scheduler import Scheduler, Tunable
 
 if TYPE_CHECKING:
     from .tuning import Tuned, tune
 
 __all__ = [
+    "Bio",
     "Drive",
     "Error",
     "Job",
@@ -32,6 +33,7 @@ __all__ = [
     "Result",
     "Scheduler",
     "Table",
+    "Tunable",
     "Tuned",
     "UsageError",
     "calibrate",

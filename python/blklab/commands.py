@@ -72,6 +72,27 @@ def replay(
     return Result(_call(["replay", os.fspath(trace)], options, None, requests, progress))
 
 
+def halve(
+    job: Name | Job,
+    settings: Sequence[tuple[str, Sequence[tuple[str, str]]]],
+    *,
+    drive: str | Drive | None = None,
+    machine: str | Machine | None = None,
+    progress: Progress | bool | None = None,
+    **options: Any,
+) -> Result:
+    """The best of settings by successive halving: ``blklab tune``, but of these settings.
+
+    Each has a label, and its keys and values as of ``--vary``, a scheduler before its
+    tunables; the first is what others are compared with. The n-th runs of all meet the same
+    random numbers.
+    """
+    word, text = words_and_text(job)
+    options = dict(options, drive=drive, machine=machine)
+    rows = [(label, list(values)) for label, values in settings]
+    return Result(_call(["tune", word], options, text, False, progress, rows))
+
+
 def conform(traces: Sequence[Name], **options: Any) -> Report:
     """Holds schedulers against traces of a real kernel: ``blklab conform``."""
     return Report(_call(["conform", *(os.fspath(trace) for trace in traces)], options))
@@ -93,6 +114,7 @@ def _call(
     job_text: str | None = None,
     requests: bool = False,
     progress: Progress | bool | None = None,
+    rows: list[tuple[str, list[tuple[str, str]]]] | None = None,
 ) -> _blklab.Found:
     with ExitStack() as stack:
         all_words = list(words)
@@ -102,7 +124,7 @@ def _call(
             all_words += _words("--" + name.rstrip("_").replace("_", "-"), value)
         if progress is True:
             progress = _bar(stack)
-        return _blklab.call(all_words, job_text, requests, progress or None)
+        return _blklab.call(all_words, job_text, requests, progress or None, rows or [])
 
 
 def _words(option: str, value: Any) -> list[str]:

@@ -56,6 +56,16 @@ class Result(Report):
         """Who is best, in a sentence."""
         return self._found.headline
 
+    @property
+    def advice(self) -> str:
+        """What to do, with the lines to type; empty where there is no advice."""
+        return self._found.advice
+
+    @property
+    def runs(self) -> int:
+        """How many runs it took."""
+        return self._found.runs
+
     def to_arrow(self, table: str = "results") -> Table:
         """A table: ``results``, ``requests`` (with ``requests=True``) or ``series``."""
         tables = {
@@ -68,9 +78,10 @@ class Result(Report):
         return tables[table]()
 
     def to_pandas(self, table: str = "results") -> Any:
-        """The same as pandas' DataFrame."""
-        wanted("pandas", "notebook")
-        return wanted("pyarrow", "notebook").table(self.to_arrow(table)).to_pandas()
+        """The same as pandas' DataFrame, whose columns are in the table's memory."""
+        pandas = wanted("pandas", "notebook")
+        arrow = wanted("pyarrow", "notebook").table(self.to_arrow(table))
+        return arrow.to_pandas(types_mapper=pandas.ArrowDtype)
 
     def page(self) -> str:
         """All of it as a page of HTML of its own."""

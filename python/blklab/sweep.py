@@ -72,7 +72,7 @@ def sweep(
     ``local`` for one of this machine alone.
     """
     path = Path(spec)
-    file = _blklab.SweepFile(path, _program())
+    file = _blklab.SweepFile(path)
     folder = Path(output) if output is not None else path.with_suffix(".sweep")
     missing = file.missing(folder)
     try:
@@ -90,11 +90,6 @@ def sweep(
             "the same name; give it as a file that all of them have"
         )
     return Swept(file.runs, len(missing) - left, left, table)
-
-
-def _program() -> str:
-    """The file that tells this build from others."""
-    return str(_blklab.__file__)
 
 
 @dataclass(frozen=True)
@@ -124,7 +119,7 @@ class _Work:
                 job = Path(place, self.job[0])
                 job.parent.mkdir(parents=True, exist_ok=True)
                 job.write_bytes(self.job[1])
-            file = _blklab.SweepFile(spec, _program())
+            file = _blklab.SweepFile(spec)
             if file.program != self.program:
                 raise _blklab.Error(f"a worker has {file.program}, and this is {self.program}")
             found = Path(place, "found")

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import _blklab
-from .commands import compare
+from .commands import compare, halve
 from .job import Job
 from .result import wanted
-from .scheduler import Scheduler
+from .scheduler import Scheduler, names_of
 
 Value = str | int | float | bool | type[Scheduler]
 Setting = dict[str, Value]
@@ -25,9 +25,6 @@ WORTH_A_CHANGE = 0.05
 
 #: A trial's own word in its study.
 KEEPS_LIMITS = "keeps_limits"
-
-#: So many settings at most are compared in the end.
-FINALISTS = 5
 
 #: Runs of each of them.
 FINAL_REPEATS = 8
@@ -59,6 +56,9 @@ class Tuned:
     importances: dict[str, float]
     #: Runs that it took.
     runs: int
+    #: What to do and what to type, in the words of ``blklab tune``; empty where no setting
+    #: keeps the limits.
+    advice: str
     #: Optuna's study, which optuna-dashboard opens from its storage.
     study: Any
     more_is_better: tuple[bool, ...]
@@ -80,12 +80,19 @@ class Tuned:
     def __str__(self) -> str:
         lines = [f"{self.runs} runs, for {' and '.join(self.goals)}"]
         for found in (self.first, *self.front):
-            figures = ", ".join(f"{figure:.6g}" for figure in found.figures)
+            both = zip(found.figures, found.half_widths, strict=True)
+            figures = ", ".join(f"{figure:.6g} \N{PLUS-MINUS SIGN} {half:.2g}" for figure, half in both)
             lines.append(f"{_named(found.setting)}: {figures}")
         if not self.front:
             lines.append("no setting keeps the limits")
         elif not self.is_better:
             lines.append("no change is better")
+        if self.importances:
+            ranked = sorted(self.importances.items(), key=lambda each: -each[1])
+            shares = ", ".join(f"{key} {share * 100:.0f} %" for key, share in ranked)
+            lines.append(f"what matters (PED-ANOVA): {shares}")
+        if self.advice:
+            lines.append(self.advice)
         return "\n".join(lines)
 
 
@@ -108,7 +115,8 @@ def tune(
     ``space`` has the values of each axis of ``--vary``, the first of all being what others
     are compared with; a scheduler's tunable (``bfq.slice_idle_us``) is varied where that
     scheduler runs. Goals and limits are those of ``--goal`` and ``--subject-to``. All
-    settings meet the same random numbers. With ``storage`` (``sqlite:///tune.db``) the
+    settings meet the same random numbers; those that Optuna's sampler tried are halved
+    (:func:`blklab.commands.halve`) by the code of ``blklab tune``, whose advice it is. With ``storage`` (``sqlite:///tune.db``) the
     study ``study`` is kept and gone on with, by several machines too.
     """
     optuna = wanted("optuna", "tune")
@@ -137,16 +145,15 @@ def tune(
         kept.tell(trial, figures.values)
         if progress is not None:
             progress(at + 1, trials)
-    front = [tried.found(setting) for setting in _distinct(_candidates(kept, more), space)]
-    if len(goals) == 1 and front:
-        front = [(max if more[0] else min)(front, key=lambda found: found.figures)]
+    final = tried.final([first, *_distinct(_candidates(kept), space)])
     single = len(goals) == 1 and len({tuple(found.params) for found in kept.trials}) == 1
     return Tuned(
         goals=tuple(goals),
-        first=tried.found(first),
-        front=tuple(front),
+        first=final.first,
+        front=tuple(final.best),
         importances=_importances(optuna, kept) if single else {},
         runs=tried.runs,
+        advice=final.advice,
         study=kept,
         more_is_better=tuple(more),
     )
@@ -159,6 +166,14 @@ class _Figures:
     more_is_better: list[bool]
     #: Of each limit whether it is kept.
     kept: list[bool]
+
+
+@dataclass(frozen=True)
+class _Final:
+    first: Found
+    #: With one goal the best setting; with several the front; none where none keeps the limits.
+    best: list[Found]
+    advice: str
 
 
 class _Tried:
@@ -184,9 +199,38 @@ class _Tried:
             self.runs += repeats
         return self.known[key]
 
-    def found(self, setting: Setting) -> Found:
-        figures = self.figures(setting, FINAL_REPEATS)
-        return Found(setting, tuple(figures.values), tuple(figures.half_widths))
+    def final(self, settings: Sequence[Setting]) -> _Final:
+        """Halves settings, the first of which others are compared with."""
+        labels = {_label(setting): setting for setting in settings}
+        options = {key: value for key, value in self.options.items() if key != "assumed"}
+        result = halve(
+            self.job,
+            [(label, _values(setting)) for label, setting in labels.items()],
+            pareto=self.goals > 1,
+            repeats=FINAL_REPEATS,
+            **options,
+        )
+        self.runs += result.runs
+        data = result.data
+        rows = data["judgement"]["rows"]
+        goals, limits = rows[: self.goals], rows[self.goals :]
+
+        def found(at: int) -> Found:
+            estimates = [row["values"][at] for row in goals]
+            return Found(
+                labels[data["schedulers"][at]],
+                tuple(estimate["mean"] for estimate in estimates),
+                tuple(estimate.get("half_width_95") or 0.0 for estimate in estimates),
+            )
+
+        if self.goals > 1:
+            best = data["front"]["rows"]
+        else:
+            kept = [at for at in range(len(data["schedulers"])) if all(r["kept"][at] for r in limits)]
+            more = goals[0]["metric"] in MORE_IS_BETTER
+            best = sorted(kept, key=lambda at: goals[0]["values"][at]["mean"], reverse=more)[:1]
+        advice = result.advice if best else ""
+        return _Final(found(0), [found(at) for at in best], advice)
 
     def _run(self, setting: Setting, repeats: int) -> _Figures:
         scheduler = setting.get("scheduler")
@@ -241,21 +285,38 @@ def _number(trial: Any, key: str, values: Sequence[Value]) -> int:
     return number
 
 
-def _candidates(study: Any, more_is_better: Sequence[bool]) -> list[Any]:
-    """The trials to be run again: the best by one goal, the front of several."""
-    if len(more_is_better) > 1:
-        return [trial for trial in study.best_trials if trial.user_attrs.get(KEEPS_LIMITS)]
-    kept = [trial for trial in study.trials if trial.user_attrs.get(KEEPS_LIMITS)]
-    return sorted(kept, key=lambda trial: float(trial.value), reverse=more_is_better[0])
+def _candidates(study: Any) -> list[Any]:
+    """The trials to be run again."""
+    return [trial for trial in study.trials if trial.user_attrs.get(KEEPS_LIMITS)]
 
 
 def _distinct(trials: Sequence[Any], space: Mapping[str, Sequence[Value]]) -> list[Setting]:
-    """Their settings, each once, and few of them."""
+    """Their settings, each once."""
     settings: dict[str, Setting] = {}
     for trial in trials:
         setting = {key: space[key][number] for key, number in trial.params.items()}
         settings.setdefault(_named(setting), setting)
-    return list(settings.values())[:FINALISTS]
+    return list(settings.values())
+
+
+def _values(setting: Setting) -> list[tuple[str, str]]:
+    """Keys and values as of ``--vary``, the scheduler first, since tunables are one's own."""
+    named = []
+    for key, value in sorted(setting.items(), key=lambda each: (each[0] != "scheduler", each[0])):
+        named.append((key, names_of([value]) if isinstance(value, type) else _plain(value)))
+    return named
+
+
+def _label(setting: Setting) -> str:
+    """A setting's name in tables, as the command has it."""
+    values = _values(setting)
+    scheduler = dict(values).get("scheduler", "").partition(":")[0]
+    words = [value if key == "scheduler" else f"{key}={value}" for key, value in values]
+    return " ".join(word.removeprefix(f"{scheduler}.") for word in words)
+
+
+def _plain(value: Value) -> str:
+    return str(int(value)) if isinstance(value, bool) else str(value)
 
 
 def _named(setting: Setting) -> str:

@@ -60,6 +60,18 @@ impl Found {
         Ok(&self.ran()?.json)
     }
 
+    /// The number of runs, those of settings that were left out among them.
+    #[getter]
+    fn runs(&self) -> PyResult<usize> {
+        Ok(self.ran()?.runs)
+    }
+
+    /// What to do, with the commands that do it; empty if there is no advice.
+    #[getter]
+    fn advice(&self) -> PyResult<String> {
+        Ok(self.ran()?.advice())
+    }
+
     /// The best setting, in a sentence.
     #[getter]
     fn headline(&self) -> PyResult<&str> {
@@ -88,21 +100,26 @@ impl Found {
     }
 }
 
-/// Runs a command, given by its arguments. `progress` is called with the number of finished
+/// A setting: its label, and its keys with their values.
+type NamedRow = (String, Vec<(String, String)>);
+
+/// Runs a command, given by its arguments. `rows` are the settings that `tune` tries. `progress` is called with the number of finished
 /// runs and the number of all runs.
 #[pyfunction]
-#[pyo3(signature = (words, job_text=None, keep_requests=false, progress=None))]
+#[pyo3(signature = (words, job_text=None, keep_requests=false, progress=None, rows=Vec::new()))]
 pub fn call(
     py: Python<'_>,
     words: Vec<String>,
     job_text: Option<String>,
     keep_requests: bool,
     progress: Option<Bound<'_, PyAny>>,
+    rows: Vec<NamedRow>,
 ) -> PyResult<Found> {
     let asked = Call {
         words,
         job_text,
         keep_requests,
+        rows,
     };
     let found = watched(py, progress, |observer| {
         blklab_command::call(asked, observer)

@@ -14,7 +14,7 @@ mod _blklab {
     #[pymodule_export]
     use super::call::{Error, Found, UsageError, call, description};
     #[pymodule_export]
-    use super::scheduler::{PyRequest, Queue, register};
+    use super::scheduler::{PyBio, PyRequest, Queue, register};
     #[pymodule_export]
     use super::sweep::PySweepFile;
     #[pymodule_export]

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use blklab_blk::{
-    Bio, Elevator, ElevatorQueue, InsertAt, MergeKind, Nanos, Op, QueueInfo, RequestId, RqList,
-    SchedCtx, SubmitterId, sched_try_insert_merge,
+    Bio, Elevator, ElevatorQueue, InsertAt, IoClass, IoPrio, MergeKind, Nanos, Op, QueueInfo,
+    RequestId, RqList, SchedCtx, SubmitterId, Tunable, TunableError, Unit, elv_bio_merge_ok,
+    sched_try_insert_merge,
 };
 use blklab_elevator::{ElevatorType, StepCosts};
 use pyo3::exceptions::PyRuntimeError;
@@ -59,6 +60,21 @@ pub struct PyRequest {
     /// The process that submitted it.
     #[pyo3(get)]
     process: u32,
+    /// The control group of the process; 0 for the root.
+    #[pyo3(get)]
+    cgroup: u16,
+    /// The class of its I/O priority: none, realtime, best-effort or idle.
+    #[pyo3(get)]
+    priority_class: &'static str,
+    /// The level within the class, from 0, the highest, to 7.
+    #[pyo3(get)]
+    priority_level: u8,
+    /// The CPU whose software queue it belongs to.
+    #[pyo3(get)]
+    cpu: u16,
+    /// The hardware context that it belongs to.
+    #[pyo3(get)]
+    hctx: u16,
     /// The time at which it was allocated, in nanoseconds.
     #[pyo3(get)]
     start_ns: u64,
@@ -91,6 +107,72 @@ impl PyRequest {
     }
 }
 
+/// A bio that may become part of a request, as a scheduler in Python sees it.
+#[pyclass(name = "Bio", module = "blklab", frozen, get_all)]
+pub struct PyBio {
+    /// read, write, discard or flush.
+    operation: &'static str,
+    /// The first sector.
+    sector: u64,
+    /// The number of sectors.
+    sectors: u32,
+    /// The process that submitted it.
+    process: u32,
+    /// The control group of the process; 0 for the root.
+    cgroup: u16,
+    /// The class of its I/O priority: none, realtime, best-effort or idle.
+    priority_class: &'static str,
+    /// The level within the class, from 0, the highest, to 7.
+    priority_level: u8,
+}
+
+#[pymethods]
+impl PyBio {
+    /// The sector after its last one.
+    #[getter]
+    fn end(&self) -> u64 {
+        self.sector + u64::from(self.sectors)
+    }
+
+    /// Whether schedulers treat it as a write.
+    #[getter]
+    fn is_write(&self) -> bool {
+        self.operation != "read"
+    }
+}
+
+impl From<&Bio> for PyBio {
+    fn from(bio: &Bio) -> PyBio {
+        PyBio {
+            operation: operation_of(bio.op),
+            sector: bio.sector.0,
+            sectors: bio.sectors,
+            process: bio.submitter.0,
+            cgroup: bio.cgroup.0,
+            priority_class: class_of(bio.prio),
+            priority_level: bio.prio.level,
+        }
+    }
+}
+
+fn operation_of(op: Op) -> &'static str {
+    match op {
+        Op::Read => "read",
+        Op::Write | Op::WriteZeroes | Op::Zone(_) => "write",
+        Op::Discard => "discard",
+        Op::Flush => "flush",
+    }
+}
+
+fn class_of(priority: IoPrio) -> &'static str {
+    match priority.class {
+        IoClass::None => "none",
+        IoClass::Rt => "realtime",
+        IoClass::Be => "best-effort",
+        IoClass::Idle => "idle",
+    }
+}
+
 /// The properties of a queue, passed to its scheduler.
 #[pyclass(module = "blklab", frozen, get_all)]
 pub struct Queue {
@@ -108,18 +190,40 @@ pub struct Queue {
     rotational: bool,
 }
 
-/// Registers a Python class as a scheduler. Its CPU costs are those of mq-deadline.
+impl From<&QueueInfo> for Queue {
+    fn from(info: &QueueInfo) -> Queue {
+        Queue {
+            nr_requests: info.nr_requests,
+            nr_hw_queues: info.nr_hw_queues,
+            queue_depth: info.queue_depth,
+            nr_cpus: info.nr_cpus,
+            capacity_sectors: info.capacity_sectors,
+            rotational: info.rotational,
+        }
+    }
+}
+
+/// Registers a Python class as a scheduler, with the name, default, range and help of each of
+/// its tunables. Its CPU costs are those of mq-deadline.
 #[pyfunction]
-pub fn register(name: String, class: Py<PyAny>) -> PyResult<()> {
+pub fn register(
+    name: String,
+    class: Py<PyAny>,
+    tunables: Vec<(String, i64, i64, i64, String)>,
+) -> PyResult<()> {
     let known: &'static str = name.leak();
+    let tunables = tunables.into_iter().map(|(name, default, min, max, help)| {
+        Tunable::new(name.leak(), Unit::Count, (min, max), default, help.leak())
+    });
+    let tunables: &'static [Tunable] = tunables.collect::<Vec<Tunable>>().leak();
     let build = move |info: &QueueInfo| -> Box<dyn Elevator> {
-        Box::new(PythonScheduler::new(known, &class, info))
+        Box::new(PythonScheduler::new((known, tunables), &class, info))
     };
     let kind = ElevatorType {
         name: known,
         help: "a scheduler in Python",
         source: "a Python class",
-        tunables: &[],
+        tunables,
         attributes: &[],
         costs: Some(StepCosts::OF_MQ_DEADLINE),
         build: Some(Box::leak(Box::new(build))),
@@ -132,7 +236,7 @@ struct PythonScheduler {
     queue: ElevatorQueue,
     /// The scheduler's object; `None` if its constructor failed.
     object: Option<Py<PyAny>>,
-    /// The inserted requests that are not freed, each with whether it is still queued.
+    /// The requests that Python has seen and that are not freed, each with whether it is queued.
     requests: BTreeMap<usize, (Py<PyRequest>, bool)>,
     /// The number of queued requests.
     queued: usize,
@@ -145,8 +249,17 @@ struct PythonScheduler {
 /// The optional hooks that a class has; the others are not called, to save the call.
 #[derive(Clone, Copy, Default)]
 struct Hooks {
+    depth_updated: bool,
+    allow_merge: bool,
+    request_merge: bool,
     request_merged: bool,
+    former_request: bool,
+    next_request: bool,
+    prepare_request: bool,
+    insert_at_head: bool,
     completed_request: bool,
+    requeue_request: bool,
+    finish_request: bool,
     limit_depth: bool,
     exit_process: bool,
     timer: bool,
@@ -159,8 +272,17 @@ impl Hooks {
         let has =
             |name: &str| -> PyResult<bool> { Ok(!class.getattr(name)?.is(&base.getattr(name)?)) };
         Ok(Hooks {
+            depth_updated: has("depth_updated")?,
+            allow_merge: has("allow_merge")?,
+            request_merge: has("request_merge")?,
             request_merged: has("request_merged")?,
+            former_request: has("former_request")?,
+            next_request: has("next_request")?,
+            prepare_request: has("prepare_request")?,
+            insert_at_head: has("insert_at_head")?,
             completed_request: has("completed_request")?,
+            requeue_request: has("requeue_request")?,
+            finish_request: has("finish_request")?,
             limit_depth: has("limit_depth")?,
             exit_process: has("exit_process")?,
             timer: has("timer")?,
@@ -169,23 +291,19 @@ impl Hooks {
 }
 
 impl PythonScheduler {
-    fn new(name: &'static str, class: &Py<PyAny>, info: &QueueInfo) -> PythonScheduler {
-        let queue = Queue {
-            nr_requests: info.nr_requests,
-            nr_hw_queues: info.nr_hw_queues,
-            queue_depth: info.queue_depth,
-            nr_cpus: info.nr_cpus,
-            capacity_sectors: info.capacity_sectors,
-            rotational: info.rotational,
-        };
+    fn new(
+        (name, tunables): (&'static str, &'static [Tunable]),
+        class: &Py<PyAny>,
+        info: &QueueInfo,
+    ) -> PythonScheduler {
         let made = Python::attach(|py| {
-            let object = class.call1(py, (queue,))?;
+            let object = class.call1(py, (Queue::from(info),))?;
             let hooks = Hooks::of(object.bind(py))?;
             PyResult::Ok((object, hooks))
         });
         let (object, hooks) = made.map_err(fail).ok().unzip();
         PythonScheduler {
-            queue: ElevatorQueue::new(name, &[]),
+            queue: ElevatorQueue::new(name, tunables),
             object,
             requests: BTreeMap::new(),
             queued: 0,
@@ -246,16 +364,24 @@ impl PythonScheduler {
         }
     }
 
-    fn add(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+    /// Shows Python a request that it has not seen, or what has changed of one that it has.
+    fn show(&mut self, ctx: &SchedCtx<'_>, id: RequestId) -> bool {
         let rq = &ctx.rqs[id];
+        if let Some((request, _)) = self.requests.get(&id.index()) {
+            Python::attach(|py| {
+                let mut request = request.borrow_mut(py);
+                (request.sector, request.sectors) = (rq.sector.0, rq.sectors);
+            });
+            return true;
+        }
         let request = PyRequest {
             number: rq.serial,
-            operation: match rq.op {
-                Op::Read => "read",
-                Op::Write | Op::WriteZeroes | Op::Zone(_) => "write",
-                Op::Discard => "discard",
-                Op::Flush => "flush",
-            },
+            operation: operation_of(rq.op),
+            cgroup: rq.cgroup.0,
+            priority_class: class_of(rq.prio),
+            priority_level: rq.prio.level,
+            cpu: rq.ctx,
+            hctx: rq.hctx,
             sector: rq.sector.0,
             sectors: rq.sectors,
             is_sync: rq.is_sync(),
@@ -265,16 +391,77 @@ impl PythonScheduler {
         };
         match Python::attach(|py| Py::new(py, request)) {
             Ok(request) => {
-                self.requests.insert(id.index(), (request, true));
-                self.queued += 1;
-                ctx.merge.add(ctx.rqs, id);
+                self.requests.insert(id.index(), (request, false));
+                true
             }
-            Err(error) => fail(error),
+            Err(error) => {
+                fail(error);
+                false
+            }
         }
     }
 
-    /// Returns the request that Python chose, if it is queued.
-    fn chosen(&mut self, request: &PyRequest) -> PyResult<RequestId> {
+    /// Queues a request.
+    fn add(&mut self, ctx: &SchedCtx<'_>, id: RequestId) -> bool {
+        if !self.show(ctx, id) {
+            return false;
+        }
+        if let Some((_, queued)) = self.requests.get_mut(&id.index()) {
+            *queued = true;
+            self.queued += 1;
+        }
+        true
+    }
+
+    /// Has Python take in requests, by the hook of this name.
+    fn give(&mut self, ctx: &SchedCtx<'_>, hook: &str, ids: &[RequestId]) {
+        if ids.is_empty() {
+            return;
+        }
+        let now_ns = ctx.now.0;
+        self.hook(|own, py, object| {
+            let ids = ids.iter().filter_map(|id| own.requests.get(&id.index()));
+            let given: Vec<Py<PyRequest>> = ids.map(|(request, _)| request.clone_ref(py)).collect();
+            object.call_method1(hook, (given, now_ns)).map(drop)
+        });
+    }
+
+    /// Asks Python for a queued request; `question` calls the hook, which is for `doing`
+    /// something with the request.
+    fn ask(
+        &mut self,
+        doing: &str,
+        question: impl for<'py> FnOnce(
+            &PythonScheduler,
+            Python<'py>,
+            &Bound<'py, PyAny>,
+        ) -> PyResult<Option<Bound<'py, PyAny>>>,
+    ) -> Option<RequestId> {
+        self.hook(|own, py, object| {
+            let answer = question(own, py, object)?.filter(|answer| !answer.is_none());
+            let Some(answer) = answer else {
+                return Ok(None);
+            };
+            let request = answer.cast::<PyRequest>()?;
+            own.chosen(doing, &request.borrow()).map(Some)
+        })?
+    }
+
+    /// Asks Python for the neighbour of a request, by the hook of this name.
+    fn neighbour(&mut self, hook: &str, id: RequestId) -> Option<RequestId> {
+        self.ask("merges", |own, py, object| {
+            match own.requests.get(&id.index()) {
+                None => Ok(None),
+                Some((request, _)) => {
+                    let request = request.clone_ref(py);
+                    object.call_method1(hook, (request,)).map(Some)
+                }
+            }
+        })
+    }
+
+    /// Returns the request that Python chose by doing something, if it is queued.
+    fn chosen(&self, doing: &str, request: &PyRequest) -> PyResult<RequestId> {
         let known = self.requests.get(&request.place.index());
         let same = Python::attach(|py| {
             known.is_some_and(|(own, queued)| *queued && own.borrow(py).number == request.number)
@@ -282,9 +469,9 @@ impl PythonScheduler {
         match same {
             true => Ok(request.place),
             false => Err(PyRuntimeError::new_err(format!(
-                "{} dispatched {}, which it does not have: it was dispatched before, or merged \
-                 into another",
+                "{} {} {}, which it does not have: it was dispatched before, or merged into another",
                 self.name(),
+                doing,
                 request.__repr__()
             ))),
         }
@@ -321,6 +508,89 @@ impl Elevator for PythonScheduler {
         &mut self.queue
     }
 
+    /// Python's object always has the queue as it is now.
+    fn depth_updated(&mut self, info: &QueueInfo) {
+        let queue = Queue::from(info);
+        let is_told = self.hooks.depth_updated;
+        self.hook(|_, py, object| {
+            let queue = Py::new(py, queue)?;
+            object.setattr("queue", queue.clone_ref(py))?;
+            match is_told {
+                true => object.call_method1("depth_updated", (queue,)).map(drop),
+                false => Ok(()),
+            }
+        });
+    }
+
+    fn set_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError> {
+        self.queue.tunables.set(name, value)?;
+        self.hook(|_, _, object| object.call_method1("set_tunable", (name, value)).map(drop));
+        Ok(())
+    }
+
+    fn allow_merge(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, bio: &Bio) -> bool {
+        if !self.hooks.allow_merge {
+            return true;
+        }
+        let now_ns = ctx.now.0;
+        let allows = self.hook(|own, py, object| match own.requests.get(&id.index()) {
+            None => Ok(true),
+            Some((request, _)) => {
+                let both = (request.clone_ref(py), PyBio::from(bio), now_ns);
+                object.call_method1("allow_merge", both)?.extract()
+            }
+        });
+        allows.unwrap_or(true)
+    }
+
+    fn request_merge(
+        &mut self,
+        ctx: &mut SchedCtx<'_>,
+        bio: &Bio,
+    ) -> Option<(RequestId, MergeKind)> {
+        if !self.hooks.request_merge {
+            return None;
+        }
+        let now_ns = ctx.now.0;
+        let id = self.ask("merges", |_, _, object| {
+            let bio = (PyBio::from(bio), now_ns);
+            object.call_method1("request_merge", bio).map(Some)
+        })?;
+        let begins = ctx.rqs[id].sector;
+        if begins != bio.end() {
+            fail(PyRuntimeError::new_err(format!(
+                "{}: request_merge chose a request at sector {}, and the bio ends at {}",
+                self.name(),
+                begins.0,
+                bio.end().0
+            )));
+            return None;
+        }
+        elv_bio_merge_ok(self, ctx, id, bio).then_some((id, MergeKind::Front))
+    }
+
+    fn former_request(&mut self, _ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
+        let is_there = self.hooks.former_request;
+        is_there.then(|| self.neighbour("former_request", id))?
+    }
+
+    fn next_request(&mut self, _ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
+        let is_there = self.hooks.next_request;
+        is_there.then(|| self.neighbour("next_request", id))?
+    }
+
+    fn prepare_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+        if self.hooks.prepare_request && self.show(ctx, id) {
+            self.tell(ctx, "prepare_request", id);
+        }
+    }
+
+    fn requeue_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+        if self.hooks.requeue_request {
+            self.tell(ctx, "requeue_request", id);
+        }
+    }
+
     fn limit_depth_for(&mut self, bio: &Bio) -> Option<u32> {
         if !self.hooks.limit_depth {
             return None;
@@ -339,50 +609,45 @@ impl Elevator for PythonScheduler {
     fn insert_requests(
         &mut self,
         ctx: &mut SchedCtx<'_>,
-        _hctx: usize,
+        hctx: usize,
         list: &mut RqList,
         at: InsertAt,
     ) {
-        let mut new = Vec::new();
+        let (mut new, mut head) = (Vec::new(), Vec::new());
         while let Some(id) = list.pop_front(ctx.rqs) {
             if at == InsertAt::Tail && sched_try_insert_merge(self, ctx, id) {
                 continue;
             }
             ctx.trace_insert(id);
             match at {
-                InsertAt::Head => self.queue.head.push_front(ctx.rqs, id),
-                InsertAt::Tail => {
+                InsertAt::Head if !self.hooks.insert_at_head => {
+                    self.queue.head.push_front(ctx.rqs, id);
+                }
+                InsertAt::Head => {
                     self.add(ctx, id);
+                    head.push(id);
+                }
+                InsertAt::Tail => {
+                    self.add_request(ctx, hctx, id);
                     new.push(id);
                 }
             }
         }
         // Requests that were merged during their insertion are gone.
         new.retain(|id| self.is_queued(*id));
-        if new.is_empty() {
-            return;
-        }
-        let now_ns = ctx.now.0;
-        self.hook(|own, py, object| {
-            let new = new.iter().filter_map(|id| own.requests.get(&id.index()));
-            let new: Vec<Py<PyRequest>> = new.map(|(request, _)| request.clone_ref(py)).collect();
-            object
-                .call_method1("insert_requests", (new, now_ns))
-                .map(drop)
-        });
+        self.give(ctx, "insert_at_head", &head);
+        self.give(ctx, "insert_requests", &new);
     }
 
     fn add_request(&mut self, ctx: &mut SchedCtx<'_>, _hctx: usize, id: RequestId) {
-        self.add(ctx, id);
+        if self.add(ctx, id) {
+            ctx.merge.add(ctx.rqs, id);
+        }
     }
 
     fn request_merged(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, _kind: MergeKind) {
-        if let Some((request, _)) = self.requests.get(&id.index()) {
-            let rq = &ctx.rqs[id];
-            Python::attach(|py| {
-                let mut request = request.borrow_mut(py);
-                (request.sector, request.sectors) = (rq.sector.0, rq.sectors);
-            });
+        if self.requests.contains_key(&id.index()) {
+            self.show(ctx, id);
         }
         if self.hooks.request_merged {
             self.tell(ctx, "request_merged", id);
@@ -411,21 +676,16 @@ impl Elevator for PythonScheduler {
             return None;
         }
         let now_ns = ctx.now.0;
-        let chosen = self.hook(|own, _, object| {
-            let answer = object.call_method1("dispatch_request", (now_ns,))?;
-            if answer.is_none() {
-                return Ok(None);
-            }
-            let request = answer.cast::<PyRequest>()?;
-            own.chosen(&request.borrow()).map(Some)
+        let chosen = self.ask("dispatched", |_, _, object| {
+            object.call_method1("dispatch_request", (now_ns,)).map(Some)
         });
         let id = match chosen {
-            Some(Some(id)) => id,
-            Some(None) => {
+            Some(id) => id,
+            None if has_failed() => self.any()?,
+            None => {
                 self.hold_back(ctx.now);
                 return None;
             }
-            None => self.any()?,
         };
         self.holds_back_since = None;
         self.take_out(ctx, id);
@@ -443,6 +703,9 @@ impl Elevator for PythonScheduler {
     }
 
     fn finish_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+        if self.hooks.finish_request {
+            self.tell(ctx, "finish_request", id);
+        }
         self.take_out(ctx, id);
         self.requests.remove(&id.index());
     }

@@ -13,14 +13,14 @@ pub struct PySweepFile(SweepFile);
 
 #[pymethods]
 impl PySweepFile {
-    /// Reads a sweep's file. `program` is this module's own file, which identifies the build.
+    /// Reads a sweep's file.
     #[new]
-    fn new(path: PathBuf, program: PathBuf) -> PyResult<PySweepFile> {
-        let file = SweepFile::read(&path, &program);
+    fn new(path: PathBuf) -> PyResult<PySweepFile> {
+        let file = SweepFile::read(&path);
         file.map(PySweepFile).map_err(raised)
     }
 
-    /// The identification of this build of the program.
+    /// The identity of the sources, which the command has too.
     #[getter]
     fn program(&self) -> &str {
         self.0.program()
@@ -34,8 +34,8 @@ impl PySweepFile {
 
     /// The number of its runs.
     #[getter]
-    fn runs(&self) -> PyResult<usize> {
-        self.0.runs().map_err(raised)
+    fn runs(&self) -> usize {
+        self.0.runs()
     }
 
     /// The numbers of the runs that a folder lacks.

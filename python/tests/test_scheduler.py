@@ -67,6 +67,139 @@ def test_its_other_hooks_are_called():
     assert set(result.data["schedulers"]) == {"python-fifo", "tells"}
 
 
+#: Neighbours come backwards, so that each can be merged before the one that came last, and
+#: some I/O has another class than the rest.
+BACKWARDS = """[global]
+filename=/dev/x
+direct=1
+ioengine=libaio
+iodepth=32
+bs=4k
+[back]
+rw=write:-8k
+offset=32m
+size=8m
+number_ios=400
+[classed]
+rw=randwrite
+prioclass=1
+prio=3
+size=8m
+fsync=16
+number_ios=200
+"""
+
+
+class Sorted(Fifo):
+    """Looks for neighbours by sector, in every way that the kernel asks for them."""
+
+    name = "sorted"
+    batch = blklab.Tunable(4, min=1, max=64, help="requests in a row")
+
+    def __init__(self, queue):
+        super().__init__(queue)
+        self.called = seen
+        self.live = set()
+
+    def note(self, hook):
+        self.called[hook] = self.called.get(hook, 0) + 1
+
+    def depth_updated(self, queue):
+        assert self.queue.nr_requests == queue.nr_requests
+        self.note("depth_updated")
+
+    def prepare_request(self, request, now_ns):
+        self.live.add(request.number)
+        self.note("prepare_request")
+
+    def insert_requests(self, requests, now_ns):
+        super().insert_requests(requests, now_ns)
+        for request in requests:
+            assert request.number in self.live
+            self.called.setdefault("classes", set()).add(
+                (request.priority_class, request.priority_level)
+            )
+            assert 0 <= request.cpu < self.queue.nr_cpus
+            assert 0 <= request.hctx < self.queue.nr_hw_queues and request.cgroup == 0
+        self.called["batch"] = self.batch
+
+    def insert_at_head(self, requests, now_ns):
+        self.note("insert_at_head")
+        self.requests = {each.number: each for each in requests} | self.requests
+
+    def request_merge(self, bio, now_ns):
+        for request in self.requests.values():
+            if request.sector == bio.end and request.is_write == bio.is_write:
+                self.note("request_merge")
+                return request
+        return None
+
+    def allow_merge(self, request, bio, now_ns):
+        assert bio.end == request.sector or bio.sector == request.end
+        self.note("allow_merge")
+        return True
+
+    def next_request(self, request):
+        self.note("next_request")
+        same = [r for r in self.requests.values() if r.is_write == request.is_write]
+        return min((r for r in same if r.sector > request.sector), key=at, default=None)
+
+    def former_request(self, request):
+        self.note("former_request")
+        same = [r for r in self.requests.values() if r.is_write == request.is_write]
+        return max((r for r in same if r.sector < request.sector), key=at, default=None)
+
+    def requests_merged(self, request, next, now_ns):
+        self.note("requests_merged")
+        super().requests_merged(request, next, now_ns)
+
+    def finish_request(self, request, now_ns):
+        self.live.remove(request.number)
+        self.note("finish_request")
+
+
+def at(request):
+    return request.sector
+
+
+#: What is noted of all runs of :class:`Sorted`.
+seen = {}
+
+
+def test_the_hooks_of_merging_and_of_a_request_s_life_are_called():
+    seen.clear()
+    result = blklab.compare(
+        BACKWARDS,
+        drive="hdd-7200",
+        schedulers=[Fifo, Sorted],
+        set=["sorted.batch=9"],
+        nr_requests=16,
+        repeats=1,
+        assumed=0,
+    )
+    assert result.data["schedulers"][1].startswith("sorted")
+    hooks = ("request_merge", "allow_merge", "former_request", "prepare_request")
+    assert all(seen.get(hook, 0) > 0 for hook in hooks), seen
+    assert seen["finish_request"] == seen["prepare_request"]
+    assert seen["depth_updated"] > 0 and seen["batch"] == 9
+    assert seen["classes"] == {("none", 0), ("realtime", 3)}
+    notes = [note for note in result.data["notes"] if note.startswith("sorted")]
+    assert any("its CPU time is taken to be" in note for note in notes), result.data["notes"]
+    with pytest.raises(blklab.UsageError, match="1 to 64"):
+        blklab.compare(JOB, schedulers=[Sorted], set=["sorted.batch=65"])
+
+
+def test_a_wrong_neighbour_is_told():
+    class Wrong(Sorted):
+        name = "wrong"
+
+        def request_merge(self, bio, now_ns):
+            return next(iter(self.requests.values()), None)
+
+    with pytest.raises(RuntimeError, match="wrong: request_merge chose a request at sector"):
+        blklab.run(BACKWARDS, drive="hdd-7200", scheduler=Wrong)
+
+
 def test_what_is_lost_is_told():
     class Loses(Fifo):
         name = "loses"

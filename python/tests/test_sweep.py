@@ -7,7 +7,7 @@ import threading
 import time
 
 import pytest
-from support import module
+from support import COMMAND, module
 
 import blklab
 from blklab import sweep
@@ -58,7 +58,7 @@ def test_a_sweep_goes_on_where_it_was(spec):
 
 
 def test_a_worker_needs_the_same_build(spec):
-    file = blklab._blklab.SweepFile(spec, sweep._program())
+    file = blklab._blklab.SweepFile(spec)
     work = sweep._Work.of(spec, file)
     other = sweep._Work(work.spec, work.job, "blklab 0.0.9")
     with pytest.raises(blklab.Error, match=r"and this is blklab 0\.0\.9"):
@@ -67,6 +67,25 @@ def test_a_worker_needs_the_same_build(spec):
     (spec.parent / "a.fio").unlink()
     (part,) = work.do([3, 4])
     assert len(part.splitlines()) == 3
+
+
+def test_the_command_and_the_package_share_a_data_set(spec, tmp_path):
+    folder = tmp_path / "both"
+    words = [COMMAND, "sweep", str(spec), "--output", str(folder)]
+    subprocess.run(words, capture_output=True, check=True)
+    alone = sweep.sweep(spec, output=tmp_path / "alone")
+    assert alone.table.read_bytes() == (folder / "results.parquet").read_bytes()
+    (part,) = folder.glob("part-*.jsonl")
+    theirs = json.loads(part.read_text().splitlines()[0])["program"]
+    ours = blklab._blklab.SweepFile(spec).program
+    assert ours.rpartition(", ")[0] == theirs.rpartition(", ")[0]
+    # Tests may have them built with different optimisation.
+    if ours == theirs:
+        assert sweep.sweep(spec, output=folder).done == 0
+        assert set(keys(folder)) == set(keys(tmp_path / "alone"))
+    else:
+        with pytest.raises(blklab.UsageError, match="its runs are of"):
+            sweep.sweep(spec, output=folder)
 
 
 def test_a_missing_package_is_named(spec, monkeypatch):

@@ -1,7 +1,7 @@
 """Results and requests as Arrow tables."""
 
 import pytest
-from support import JOB, module
+from support import JOB, command, module
 
 import blklab
 
@@ -31,10 +31,58 @@ def test_pyarrow_takes_it_without_a_copy(result):
     assert table.schema.field("completed_ns").metadata == {b"unit": b"ns"}
 
 
+def addresses(array):
+    """Where each buffer of a column of numbers is."""
+    return [None if buffer is None else buffer.address for buffer in array.buffers()]
+
+
+def test_pandas_and_polars_share_our_memory(result):
+    pyarrow, polars = module("pyarrow"), module("polars")
+    module("pandas")
+    requests = result.to_arrow("requests")
+    ours = pyarrow.table(requests)
+    frame = pyarrow.table(requests).to_pandas(types_mapper=module("pandas").ArrowDtype)
+    theirs = polars.DataFrame(requests)
+    numbers = [field.name for field in ours.schema if pyarrow.types.is_integer(field.type)]
+    assert len(numbers) > 20
+    for name in numbers:
+        there = addresses(ours[name].chunk(0))
+        assert addresses(frame[name].array.__arrow_array__().chunk(0)) == there, name
+        values = theirs[name].to_arrow()
+        # What Polars keeps of missing values is its own.
+        assert addresses(values)[1] == there[1], name
+    texts = frame["job"].array.__arrow_array__().chunk(0)
+    assert addresses(texts.indices) == addresses(ours["job"].chunk(0).indices)
+
+
+def test_a_frame_has_the_types_of_the_table(result):
+    pandas = module("pandas")
+    frame = result.to_pandas("requests")
+    assert all(isinstance(dtype, pandas.ArrowDtype) for dtype in frame.dtypes)
+    assert frame["completed_ns"].max() > frame["submitted_ns"].min()
+
+
 def test_polars_takes_it(result):
     polars = module("polars")
     frame = polars.DataFrame(result.to_arrow("requests"))
     assert frame.filter(polars.col("job") == "reader").height == 2 * 300
+
+
+def test_every_reader_takes_the_command_s_arrow_file(tmp_path, result):
+    pyarrow, polars, duckdb = module("pyarrow"), module("polars"), module("duckdb")
+    import pyarrow.ipc
+
+    path = tmp_path / "r.arrow"
+    words = f"compare - --schedulers none,bfq --repeats 1 --assumed 0 --requests {path}"
+    done = command(words, JOB)
+    assert done.returncode == 0, done.stderr
+    table = pyarrow.ipc.open_file(path).read_all()
+    table.validate(full=True)
+    ours = pyarrow.table(result.to_arrow("requests"))
+    assert table.schema.equals(ours.schema, check_metadata=True)
+    assert table.equals(ours)
+    assert polars.read_ipc(path, memory_map=False).height == len(ours)
+    assert duckdb.sql("select count(*) from table").fetchone() == (len(ours),)
 
 
 def test_a_notebook_shows_it(result):

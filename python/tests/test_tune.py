@@ -1,11 +1,13 @@
 """Tuning by Optuna."""
 
+import json
 import sys
 
 import pytest
-from support import module
+from support import command, module
 
 import blklab
+from blklab.commands import halve
 
 #: The writer's queue grows with the number of requests, and the reader waits behind it.
 JOB = """[global]
@@ -40,6 +42,11 @@ def test_the_best_of_a_grid_is_found_and_gone_on_with(tmp_path):
     assert tuned.first.setting == {"scheduler": "none", "nr_requests": 4}
     (best,) = tuned.front
     assert best.figures <= tuned.first.figures
+    told = str(tuned)
+    for found in (tuned.first, best):
+        assert f"{found.figures[0]:.6g} \N{PLUS-MINUS SIGN} {found.half_widths[0]:.2g}" in told
+    assert best.half_widths[0] > 0
+    assert tuned.advice in told and tuned.advice.startswith("what to do: ")
     exhaustive = blklab.compare(
         JOB,
         schedulers=["none", *(f"mq-deadline:fifo_batch={n}" for n in (16, 1, 64))],
@@ -70,13 +77,38 @@ def test_several_goals_have_a_front_and_limits_are_kept():
     assert "no setting keeps the limits" in str(none)
 
 
+def test_it_halves_as_the_command_does():
+    settings = [(f"nr_requests={n}", [("nr_requests", str(n))]) for n in range(4, 33)]
+    goal = "reader.read.mean"
+    halved = halve(JOB, settings, drive="mx100-256", goal=goal, repeats=4)
+    words = f"tune - --drive mx100-256 --vary nr_requests=4..32 --goal {goal} --repeats 4"
+    told = command(f"{words} --output-format json", JOB).stdout
+    theirs = json.loads(told)
+    assert halved.data["schedulers"] == theirs["schedulers"]
+    assert halved.data["judgement"] == theirs["judgement"]
+    assert halved.data["advice"] == theirs["advice"]
+    if theirs["advice"]["take"]:
+        assert "/sys/block/" in halved.advice and "udev" in halved.advice
+    assert f"tried by {halved.runs} runs" in halved.data["notes"][-2] + halved.data["notes"][-1]
+
+
+def test_what_matters_is_told():
+    module("optuna")
+    space = {"nr_requests": [4, 8, 16, 32], "nomerges": [0, 2]}
+    tuned = blklab.tune(JOB, space, ["reader.read.mean"], trials=8, drive="mx100-256")
+    assert set(tuned.importances) == set(space)
+    first, second = sorted(tuned.importances, key=lambda key: -tuned.importances[key])
+    assert f"what matters (PED-ANOVA): {first} " in str(tuned) and f", {second} " in str(tuned)
+
+
 def test_where_nothing_is_better_it_says_so():
     module("optuna")
     job = blklab.Job("a", rw="randread", filename="/dev/x", direct=1, size="8m", number_ios=50)
     space = {"scheduler": ["none", "mq-deadline", "bfq"]}
     tuned = blklab.tune(job, space, ["a.read.mean"], trials=4, drive="null")
     assert not tuned.is_better
-    assert str(tuned).endswith("no change is better")
+    assert "no change is better" in str(tuned)
+    assert "keep none" in tuned.advice
     # Four trials of three settings, and the last ones eight times.
     assert tuned.runs <= 3 + 3 * 8 + 8
 

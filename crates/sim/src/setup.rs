@@ -342,6 +342,17 @@ pub(crate) fn check_zones(setup: &Setup<'_>) -> Result<(), SetupError> {
     Ok(())
 }
 
+/// Returns a note if the scheduler is a calling program's own, whose CPU time nobody measured.
+pub(crate) fn scheduler_cost_note(name: &str) -> Option<String> {
+    let is_ours = blklab_elevator::all().iter().any(|kind| kind.name == name);
+    (!is_ours).then(|| {
+        format!(
+            "{name} is the calling program's: its CPU time is taken to be mq-deadline's, and what \
+             its own code takes is not measured"
+        )
+    })
+}
+
 /// What to say of jobs that write to a drive with zones and do not keep to them.
 pub(crate) fn zones_note(job: &JobFile, drive: &DriveSpec) -> Option<String> {
     let limits = drive.identity().zones?;

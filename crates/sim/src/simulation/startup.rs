@@ -29,7 +29,8 @@ use crate::process::trace::TraceProcess;
 use crate::setup::{
     Replay, Setup, SetupError, Workload, attachment_note, backlog_note, check_buffered_power_loss,
     check_fit, check_front_end, check_job, check_power_loss, check_scheduler, check_verify,
-    check_zones, mixed_note, other_scheduler_notes, trace_cost_note, zones_note,
+    check_zones, mixed_note, other_scheduler_notes, scheduler_cost_note, trace_cost_note,
+    zones_note,
 };
 use crate::system::System;
 use crate::timers::Interrupts;
@@ -294,6 +295,7 @@ impl Started {
         notes.extend(mixed_note(job));
         notes.extend(backlog_note(job));
         notes.extend(zones_note(job, setup.drive));
+        notes.extend(scheduler_cost_note(setup.scheduler.kind.name));
         let is_alone = job.cgroup_writes.is_empty() && !groups.tree().names().is_empty();
         if !has_cgroups && is_alone {
             notes.push(format!(
