@@ -583,7 +583,7 @@ mod tests {
         }
     }
 
-    const KEYS: [&str; 21] = [
+    const KEYS: [&str; 22] = [
         "busy-poll-us",
         "tls",
         "listen",

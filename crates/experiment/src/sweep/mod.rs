@@ -57,10 +57,10 @@ keys! {
         pub faults: Option<NamedFaults> = parsed(
             "faults as \"read_error=1e-4,slow=2\"",
             |faults| faults.parse().ok(),
-        ).optional(),
+        ).optional();
         /// When the drives' power is cut, as in `--power-loss-at`.
         pub power_loss_at: Option<u64> =
-            parsed("a time with its unit, as \"3ms\"", |time| time_ns(time).ok()).optional(),
+            parsed("a time with its unit, as \"3ms\"", |time| time_ns(time).ok()).optional();
         /// Runs of each setting; the n-th runs of all settings have one seed.
         pub repeats: usize = whole(1..=REPEATS_MAX).or(1);
         /// The seed of the first run.
