@@ -123,7 +123,7 @@ fn the_tree_is_there_as_files() {
     };
     for (line, expected) in [
         ("cat block/mmcblk0/queue/scheduler", "none [mq-deadline]\n"),
-        ("ls bus/mmc", "devices\ndrivers\nuevent\n"),
+        ("ls bus/mmc", "devices\ndrivers\n"),
         ("ls bus/mmc/devices", "mmc0:aaaa\n"),
         ("cat block/mmcblk0/queue/iosched/fifo_batch", "16\n"),
         ("cat class/mmc_host/mmc0/mmc0:aaaa/type", "SD\n"),
