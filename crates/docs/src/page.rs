@@ -28,6 +28,7 @@ macro_rules! page {
 pub const ALL: &[Page] = &[
     page!("thesis", Some("thesis")),
     page!("studies", None),
+    page!("pi4-ext2", None),
     page!("drive-choices", None),
     page!("ac2", None),
     page!("isolation", None),
