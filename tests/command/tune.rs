@@ -132,10 +132,7 @@ fn several_goals_have_a_front() {
     let text = tune(&place, words).ok().out;
     let table = text.split("Pareto front").nth(1).expect("a table");
     let lines: Vec<&str> = table.lines().collect();
-    assert!(
-        lines[2].contains('\u{b1}') && lines[2].contains("ms"),
-        "{text}"
-    );
+    assert!(lines[2].contains('\u{b1}'), "{text}");
     // Each setting stands whole on a line of its own.
     for name in json["schedulers"].as_array().expect("rows") {
         let name = name.as_str().expect("a name");

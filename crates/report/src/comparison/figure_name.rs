@@ -53,7 +53,7 @@ impl FromStr for FigureName {
         };
         let Some((rest, metric)) = METRICS.into_iter().find_map(ends) else {
             let names: Vec<String> = METRICS.map(|(name, _)| name.to_string()).to_vec();
-            let end = text.rsplit('.').next().unwrap_or(text);
+            let end = text.rsplit(['.', ' ']).next().unwrap_or(text);
             let hint = hint(end, METRICS.map(|(name, _)| name));
             return Err(format!(
                 "{text:?} is not JOB.DIRECTION.FIGURE: it ends with none of {}{hint}",
