@@ -81,7 +81,9 @@ class Tuned:
         lines = [f"{self.runs} runs, for {' and '.join(self.goals)}"]
         for found in (self.first, *self.front):
             both = zip(found.figures, found.half_widths, strict=True)
-            figures = ", ".join(f"{figure:.6g} \N{PLUS-MINUS SIGN} {half:.2g}" for figure, half in both)
+            figures = ", ".join(
+                f"{figure:.6g} \N{PLUS-MINUS SIGN} {half:.2g}" for figure, half in both
+            )
             lines.append(f"{_named(found.setting)}: {figures}")
         if not self.front:
             lines.append("no setting keeps the limits")
@@ -116,8 +118,9 @@ def tune(
     are compared with; a scheduler's tunable (``bfq.slice_idle_us``) is varied where that
     scheduler runs. Goals and limits are those of ``--goal`` and ``--subject-to``. All
     settings meet the same random numbers; those that Optuna's sampler tried are halved
-    (:func:`blklab.commands.halve`) by the code of ``blklab tune``, whose advice it is. With ``storage`` (``sqlite:///tune.db``) the
-    study ``study`` is kept and gone on with, by several machines too.
+    (:func:`blklab.commands.halve`) by the code of ``blklab tune``, whose advice it is. With
+    ``storage`` (``sqlite:///tune.db``) the study ``study`` is kept and gone on with, by
+    several machines too.
     """
     optuna = wanted("optuna", "tune")
     if not goals or not space or not all(space.values()):
@@ -226,7 +229,9 @@ class _Tried:
         if self.goals > 1:
             best = data["front"]["rows"]
         else:
-            kept = [at for at in range(len(data["schedulers"])) if all(r["kept"][at] for r in limits)]
+            keeps = zip(*(row["kept"] for row in limits), strict=True) if limits else ()
+            kept = [at for at, each in enumerate(keeps) if all(each)]
+            kept = kept if limits else list(range(len(data["schedulers"])))
             more = goals[0]["metric"] in MORE_IS_BETTER
             best = sorted(kept, key=lambda at: goals[0]["values"][at]["mean"], reverse=more)[:1]
         advice = result.advice if best else ""

@@ -70,19 +70,18 @@ def test_polars_takes_it(result):
 
 def test_every_reader_takes_the_command_s_arrow_file(tmp_path, result):
     pyarrow, polars, duckdb = module("pyarrow"), module("polars"), module("duckdb")
-    import pyarrow.ipc
-
+    ipc = module("pyarrow.ipc")
     path = tmp_path / "r.arrow"
     words = f"compare - --schedulers none,bfq --repeats 1 --assumed 0 --requests {path}"
     done = command(words, JOB)
     assert done.returncode == 0, done.stderr
-    table = pyarrow.ipc.open_file(path).read_all()
-    table.validate(full=True)
+    found = ipc.open_file(path).read_all()
+    found.validate(full=True)
     ours = pyarrow.table(result.to_arrow("requests"))
-    assert table.schema.equals(ours.schema, check_metadata=True)
-    assert table.equals(ours)
+    assert found.schema.equals(ours.schema, check_metadata=True)
+    assert found.equals(ours)
     assert polars.read_ipc(path, memory_map=False).height == len(ours)
-    assert duckdb.sql("select count(*) from table").fetchone() == (len(ours),)
+    assert duckdb.sql("select count(*) from found").fetchone() == (len(ours),)
 
 
 def test_a_notebook_shows_it(result):
