@@ -314,10 +314,9 @@ print(whole, gone, len(torn))
     ] {
         let place = Place::new();
         image(&place);
-        let control = place.path("control");
-        let control = control.to_string_lossy();
-        let options = ["--power-cuts", "--seed", "5", "--control", &*control];
+        let options = ["--power-cuts", "--seed", "5"];
         let served = Served::start(&place, &[back_end, &options].concat());
+        let control = served.control.to_string_lossy();
         nbdsh(&place, &served.uri(), &[write]);
         let power = |words: &[&str]| place.blklab(&[words, &["--control", &*control]].concat());
         power(&["set", "power", "cut"]).ok();
@@ -327,7 +326,7 @@ print(whole, gone, len(torn))
             told.starts_with("1 cuts, ") && told.contains(" writes lost, "),
             "{told}"
         );
-        assert_eq!(power(&["set", "power", "on"]).status, 1);
+        assert_eq!(power(&["set", "power", "on"]).status, 2);
         assert_eq!(served.terminate(), Some(0));
     }
     // The same writes and the same seed.
@@ -341,18 +340,9 @@ fn requests_under_way_fail_with_the_power() {
         return;
     }
     let place = Place::new();
-    let control = place.path("control");
-    let control = control.to_string_lossy();
-    let options = [
-        "--memory",
-        "16M",
-        "--drive",
-        "hdd-7200",
-        "--power-cuts",
-        "--control",
-        &*control,
-    ];
+    let options = ["--memory", "16M", "--drive", "hdd-7200", "--power-cuts"];
     let served = Served::start(&place, &options);
+    let control = served.control.to_string_lossy();
     let program = env!("CARGO_BIN_EXE_blklab");
     let script = format!(
         "\
@@ -382,9 +372,8 @@ assert h.pread(4096, 0) == bytes(4096)
 #[test]
 fn a_power_cut_has_to_be_asked_for() {
     let place = Place::new();
-    let control = place.path("control");
-    let control = control.to_string_lossy();
-    let served = Served::start(&place, &["--memory", "16M", "--control", &*control]);
+    let served = Served::start(&place, &["--memory", "16M"]);
+    let control = served.control.to_string_lossy();
     let refused = place.blklab(&["set", "--control", &*control, "power", "cut"]);
     assert!(
         refused.err.contains("start it with --power-cuts"),

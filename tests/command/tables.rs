@@ -58,13 +58,18 @@ fn every_request_has_a_row_whose_times_add_up() {
         .split(',')
         .filter(|name| name.starts_with("in_"))
         .collect();
-    assert_eq!(stages.len(), 15);
+    assert_eq!(stages.len(), 17);
     let mut sums = vec![0; jobs.len()];
     for stage in stages {
         let times = numbers(&requests, stage).into_iter();
         sums.iter_mut().zip(times).for_each(|(sum, ns)| *sum += ns);
     }
-    assert_eq!(sums, numbers(&requests, "latency_ns"));
+    let starts = numbers(&requests, "io_start_ns").into_iter();
+    let ends = numbers(&requests, "io_end_ns").into_iter();
+    let io_ns: Vec<u64> = ends.zip(starts).map(|(end, start)| end - start).collect();
+    assert_eq!(sums, io_ns);
+    let latencies = numbers(&requests, "latency_ns").into_iter();
+    assert!(latencies.zip(&io_ns).all(|(latency, io)| latency <= *io));
     let submitted = numbers(&requests, "submitted_ns");
     let issued = numbers(&requests, "issued_ns");
     let completed = numbers(&requests, "completed_ns");

@@ -10,6 +10,7 @@ use crate::limits::NoMerges;
 use crate::list::RqList;
 use crate::queue::RequestQueue;
 use crate::request::{Request, RequestId, RqFlags};
+use crate::tags::hex_dump;
 
 /// Modifiers of an operation, in the order of the kernel's bits (`cmd_flag_name`).
 const COMMAND_FLAGS: [(BioFlags, &str); 9] = [
@@ -200,23 +201,6 @@ fn names<const N: usize>(flags: [(bool, &str); N]) -> String {
 
 fn lines(lines: impl Iterator<Item = String>) -> String {
     lines.collect::<Vec<_>>().join("\n")
-}
-
-/// The first bits of a map, byte by byte, sixteen in a line (`sbitmap_bitmap_show`).
-pub(crate) fn hex_dump(words: &[u64], bits: usize) -> String {
-    let mut text = String::new();
-    for byte in 0..bits.div_ceil(8) {
-        if byte % 16 == 0 {
-            let new_line = if byte > 0 { "\n" } else { "" };
-            text.push_str(&format!("{new_line}{byte:08x}:"));
-        }
-        if byte % 2 == 0 {
-            text.push(' ');
-        }
-        let value = words[byte / 8] >> (byte % 8 * 8) & 0xff;
-        text.push_str(&format!("{value:02x}"));
-    }
-    text
 }
 
 #[cfg(test)]

@@ -11,8 +11,6 @@ use alloc::vec::Vec;
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{RngCore, SeedableRng};
 
-use crate::debugfs::hex_dump;
-
 /// Number of wait queues of a bitmap (`SBQ_WAIT_QUEUES`), and the most waiters woken together.
 const WAIT_QUEUES: u32 = 8;
 const WAKE_BATCH: u32 = 8;
@@ -340,6 +338,23 @@ fn word_shift(depth: u32) -> u32 {
 fn wake_batch(depth: u32, min_shallow: Option<u32>) -> u32 {
     let usable = min_shallow.unwrap_or(u32::MAX).min(depth);
     (usable / WAIT_QUEUES).clamp(1, WAKE_BATCH)
+}
+
+/// The first bits of a map, byte by byte, sixteen in a line (`sbitmap_bitmap_show`).
+pub(crate) fn hex_dump(words: &[u64], bits: usize) -> String {
+    let mut text = String::new();
+    for byte in 0..bits.div_ceil(8) {
+        if byte % 16 == 0 {
+            let new_line = if byte > 0 { "\n" } else { "" };
+            text.push_str(&format!("{new_line}{byte:08x}:"));
+        }
+        if byte % 2 == 0 {
+            text.push(' ');
+        }
+        let value = words[byte / 8] >> (byte % 8 * 8) & 0xff;
+        text.push_str(&format!("{value:02x}"));
+    }
+    text
 }
 
 #[cfg(test)]

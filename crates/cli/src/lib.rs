@@ -88,7 +88,7 @@ fn boot(args: &BootArgs) -> Result<(), Failure> {
     let booted = blklab_boot::boot(&board);
     match &args.mount {
         Some(folder) => mount::mount_sysfs(&booted, &args.board, folder),
-        None if args.tree => output::print(&booted.tree()),
-        None => output::print(&booted.sequence()),
+        None if args.tree => output::print(booted.tree()),
+        None => output::print(booted.sequence()),
     }
 }

@@ -22,7 +22,8 @@ impl CpuShare {
     fn of(task: &CpuTask, (from, to): (u64, u64)) -> CpuShare {
         let within_ns = task.end_ns.min(to).saturating_sub(task.start_ns.max(from)) as f64;
         let length_ns = (task.end_ns - task.start_ns) as f64;
-        let lock_ns = task.lock_ns as f64 * within_ns / length_ns.max(1.0);
+        // Whole nanoseconds, so that a request's stages add up in tables.
+        let lock_ns = libm::floor(task.lock_ns as f64 * within_ns / length_ns.max(1.0));
         CpuShare {
             work_ns: within_ns - lock_ns,
             lock_ns,
