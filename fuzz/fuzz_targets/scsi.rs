@@ -11,7 +11,7 @@ use libfuzzer_sys::fuzz_target;
 const MEMORY_BYTES: usize = 32 << 10;
 const BLOCK_BYTES: u32 = 512;
 const BLOCKS: u64 = 2048;
-const MAX_STEPS: usize = 100;
+const MAX_REQUESTS: usize = 100;
 
 fn serve(mailbox: &mut Mailbox, unit: &mut LogicalUnit) -> Result<(), MailboxFault> {
     let mut request = Request::default();
@@ -27,16 +27,16 @@ fn serve(mailbox: &mut Mailbox, unit: &mut LogicalUnit) -> Result<(), MailboxFau
                 Outcome::Short(data.len() as u32)
             }
             Ok(Started::Task(mut task)) => {
-                let steps = std::iter::from_fn(|| task.next_step());
-                for step in steps.take(MAX_STEPS) {
-                    let end = step.offset + u64::from(step.length);
+                let requests = std::iter::from_fn(|| task.next_request());
+                for wanted in requests.take(MAX_REQUESTS) {
+                    let end = wanted.offset + u64::from(wanted.length);
                     assert!(end <= BLOCKS * u64::from(BLOCK_BYTES));
                     let data = mailbox.data_out(&request.buffers);
                     let mut block = [0; BLOCK_BYTES as usize];
-                    match step.operation {
-                        Operation::Write(_) => drop(step.fill(&data, 0, &mut block)),
-                        Operation::Compare(_) => drop(step.compare(&data, 0, &block)),
-                        Operation::Read => mailbox.put(&request.buffers, step.data_at, &block)?,
+                    match wanted.operation {
+                        Operation::Write(_) => drop(wanted.fill(&data, 0, &mut block)),
+                        Operation::Compare(_) => drop(wanted.compare(&data, 0, &block)),
+                        Operation::Read => mailbox.put(&request.buffers, wanted.data_at, &block)?,
                         _ => {}
                     }
                 }
