@@ -37,7 +37,7 @@ def test_the_defaults_report_is_made_of_sweeps(tmp_path, monkeypatch):
     defaults.main()
     text = page.read_text()
     assert "2 workloads of real programs, 4 settings, 1 drives, 2 runs each: 16 runs" in text
-    assert "| none, 128 KiB | +0.0 % ±0.0 |" in text
+    assert "| none, 128 KiB | +0.0 % | +0.0 % (analytics-scan) |" in text
     rows = [line for line in text.splitlines() if line.startswith(("| none, ", "| bfq, "))]
     assert len(rows) == 4
     assert "**git-status**, judged by `preload`" in text
