@@ -17,8 +17,6 @@ const SCHEDULER: &str = "mq-deadline";
 const SCHEDULERS: &str = "none [mq-deadline]";
 /// A request that takes longer is looked after.
 const IO_TIMEOUT_MS: u32 = 60_000;
-/// Wanted latency of writeback throttling on what does not turn.
-const WBT_LATENCY_US: u64 = 2000;
 /// Readahead, unless the device asks for more.
 const READ_AHEAD_KB: u32 = 128;
 /// The longest request that is made without being asked for
@@ -105,7 +103,7 @@ impl QueueLimits {
         });
         let scheduler = blklab_elevator::find(SCHEDULER);
         queue.set_elevator(scheduler.and_then(|kind| kind.build(&queue.info())));
-        queue.set_wbt_latency(Nanos::ZERO, WBT_LATENCY_US);
+        queue.enable_wbt(Nanos::ZERO);
         queue
     }
 
@@ -118,6 +116,7 @@ impl QueueLimits {
     pub(crate) fn attributes(&self, queue: &RequestQueue) -> Vec<(String, String)> {
         let max_hw_kb = self.max_hw_bytes / 1024;
         let (max_kb, depth) = (self.max_kb(), queue.nr_requests());
+        let wbt_latency_us = queue.wbt().map_or(0, |wbt| wbt.latency_us());
         let cache = match self.write_back {
             true => "write back",
             false => "write through",
@@ -161,7 +160,7 @@ impl QueueLimits {
             ("scheduler", &SCHEDULERS),
             ("stable_writes", &0),
             ("virt_boundary_mask", &0),
-            ("wbt_lat_usec", &WBT_LATENCY_US),
+            ("wbt_lat_usec", &wbt_latency_us),
             ("write_cache", &cache),
             ("write_same_max_bytes", &0),
             ("write_zeroes_max_bytes", &self.max_write_zeroes_bytes),
