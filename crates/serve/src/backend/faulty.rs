@@ -10,7 +10,7 @@ use slab::Slab;
 
 use super::{
     Backend, BackendInfo, BackendRequest, Buffer, Buffers, Completed, Operation, Owner, PowerCuts,
-    Segment, range_of, read_from, sectors_of,
+    range_of, read_from, sectors_of,
 };
 
 /// A back end whose data has faults.
@@ -57,10 +57,13 @@ impl FaultyBackend {
             parts.push((start, fault));
             segment.offset = FaultyData::source(fault, start);
         }
-        let number = self.inner_ios.insert(InnerIo::Read {
-            owner: request.owner,
-            parts,
-        });
+        let owner = request.owner;
+        self.read_below(InnerIo::Read { owner, parts }, request);
+    }
+
+    /// Has the back end below read.
+    fn read_below(&mut self, of: InnerIo, mut request: BackendRequest) {
+        let number = self.inner_ios.insert(of);
         request.owner = Owner::InnerIo(number as u32);
         read_from(&mut *self.inner, request, &mut self.completed);
     }
@@ -77,21 +80,9 @@ impl FaultyBackend {
         if !self.data.needs_old() {
             return self.replace(write, &[]);
         }
-        let length = replaced.end - replaced.start;
-        let old = Segment {
-            io: 0,
-            part: 0,
-            offset: replaced.start,
-            length,
-            data: self.buffers.get(length as usize),
-        };
-        let number = self.inner_ios.insert(InnerIo::Replace { write });
-        let read = BackendRequest {
-            operation: Operation::Read,
-            segments: vec![old],
-            ..BackendRequest::flush(Owner::InnerIo(number as u32))
-        };
-        read_from(&mut *self.inner, read, &mut self.completed);
+        let old = self.buffers.get((replaced.end - replaced.start) as usize);
+        let read = BackendRequest::transfer(Operation::Read, replaced.start, old);
+        self.read_below(InnerIo::Replace { write }, read);
     }
 
     /// Has the back end below write over data, which is `old` where that is needed.

@@ -293,6 +293,22 @@ impl BackendRequest {
             extents: Vec::new(),
         }
     }
+
+    /// Reads into the whole of a buffer, or writes it, in one piece. Who submits it sets the owner.
+    fn transfer(operation: Operation, offset: u64, data: Buffer) -> BackendRequest {
+        let segment = Segment {
+            io: 0,
+            part: 0,
+            offset,
+            length: data.len() as u64,
+            data,
+        };
+        BackendRequest {
+            operation,
+            segments: vec![segment],
+            ..BackendRequest::flush(Owner::Close)
+        }
+    }
 }
 
 /// Where the reply to a request goes.

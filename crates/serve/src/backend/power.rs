@@ -10,7 +10,7 @@ use rand_xoshiro::rand_core::{RngCore, SeedableRng};
 use slab::Slab;
 
 use super::{
-    Backend, BackendInfo, BackendRequest, Buffers, Completed, Operation, Owner, Segment, read_from,
+    Backend, BackendInfo, BackendRequest, Buffers, Completed, Operation, Owner, read_from,
     sectors_of,
 };
 
@@ -120,19 +120,8 @@ impl PowerBackend {
     /// Has what a write replaces read first.
     fn read_old(&mut self, write: BackendRequest) {
         let replaced = sectors_of(&write, self.inner.info().size_bytes);
-        let length = replaced.end - replaced.start;
-        let old = Segment {
-            io: 0,
-            part: 0,
-            offset: replaced.start,
-            length,
-            data: self.buffers.get(length as usize),
-        };
-        let read = BackendRequest {
-            operation: Operation::Read,
-            segments: vec![old],
-            ..BackendRequest::flush(write.owner)
-        };
+        let old = self.buffers.get((replaced.end - replaced.start) as usize);
+        let read = BackendRequest::transfer(Operation::Read, replaced.start, old);
         self.submit_below(InnerIo::Old { write }, read);
     }
 
@@ -278,18 +267,7 @@ impl PowerBackend {
         for (sector, old) in restored {
             let mut data = self.buffers.get(old.len());
             data.copy_from_slice(&old);
-            let segment = Segment {
-                io: 0,
-                part: 0,
-                offset: sector * SECTOR_SIZE,
-                length: old.len() as u64,
-                data,
-            };
-            let write = BackendRequest {
-                operation: Operation::Write,
-                segments: vec![segment],
-                ..BackendRequest::flush(Owner::Close)
-            };
+            let write = BackendRequest::transfer(Operation::Write, sector * SECTOR_SIZE, data);
             self.submit_below(InnerIo::Restore, write);
         }
     }
