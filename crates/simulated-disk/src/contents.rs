@@ -226,7 +226,7 @@ impl Contents {
             let sectors = write.payload.sectors();
             let fate = match write.is_durable {
                 true => WriteFate::Kept,
-                false => cut.fate((chance.next_u64() >> 11) as f64 / (1u64 << 53) as f64),
+                false => cut.fate(chance.next_u64()),
             };
             if fate == WriteFate::Lost {
                 continue;

@@ -66,8 +66,10 @@ pub enum WriteFate {
 }
 
 impl PowerCut {
-    /// Returns the fate of a write by a number drawn from 0 to below 1.
-    pub fn fate(self, draw: f64) -> WriteFate {
+    /// Returns the fate of a write by 64 random bits.
+    pub fn fate(self, random: u64) -> WriteFate {
+        // As many bits as an `f64` tells apart, as a number from 0 to below 1.
+        let draw = (random >> 11) as f64 / (1u64 << 53) as f64;
         match draw {
             _ if draw < self.lost => WriteFate::Lost,
             _ if draw < self.lost + self.torn => WriteFate::Torn,

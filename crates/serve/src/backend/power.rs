@@ -243,10 +243,10 @@ impl PowerBackend {
         let (mut kept, mut restored) = (BTreeSet::new(), BTreeMap::new());
         self.unflushed_bytes = 0;
         for write in std::mem::take(&mut self.unflushed).into_iter().rev() {
-            let draw = (self.chance.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
+            let random = self.chance.next_u64();
             let fate = match write.is_durable || write.old.is_empty() {
                 true => WriteFate::Kept,
-                false => cut.fate(draw),
+                false => cut.fate(random),
             };
             self.cuts.lost_writes += u64::from(fate == WriteFate::Lost);
             self.cuts.torn_writes += u64::from(fate == WriteFate::Torn);
