@@ -140,6 +140,39 @@ fn a_comparison_tells_what_each_scheduler_lost() {
 }
 
 #[test]
+fn a_row_that_never_loses_power_keeps_it_beside_the_option() {
+    let place = Place::new();
+    place.file("w.fio", &job(QUEUED));
+    let done = place.blklab(&[
+        "compare",
+        "w.fio",
+        "--schedulers",
+        "none",
+        "--repeats",
+        "2",
+        "--power-loss-at",
+        "5ms",
+        "--vary",
+        "power_loss_at=never,8ms",
+        "--details",
+    ]);
+    let out = done.ok().out;
+    let fact = "requests that a loss of power ended";
+    let line = out.lines().find(|line| line.contains(fact));
+    let line = line.unwrap_or_else(|| panic!("{fact} is missing:\n{out}"));
+    let cells: Vec<&str> = line
+        .split(fact)
+        .nth(1)
+        .unwrap()
+        .split_whitespace()
+        .collect();
+    assert_eq!(cells.len(), 2, "{line}");
+    assert!(cells[0] == "-" || cells[0] == "0", "{line}");
+    let of_other: u64 = cells[1].parse().unwrap();
+    assert!(of_other > 0, "{line}");
+}
+
+#[test]
 fn a_trace_loses_power_too() {
     let place = Place::new();
     let lines: Vec<String> = (0..400)

@@ -202,7 +202,6 @@ impl Sensitivity<'_> {
             world.replay = self.world.replay;
             world.varies_arrivals = self.world.varies_arrivals;
             world.abandon = self.caller.abandon();
-            world.power_loss_at_ns = self.world.power_loss_at_ns;
             let plan = Plan {
                 repeats,
                 ..self.plan

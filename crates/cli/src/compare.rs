@@ -195,7 +195,6 @@ fn configure(world: &mut Simulated<'_>, models: &ModelArgs, sweep: &SweepArgs, r
         .html
         .is_some()
         .then(|| sweep.timeline.recording(Purpose::Page));
-    world.power_loss_at_ns = models.power_loss_at;
     world.tail = sweep.timeline.tail(models.why);
     world.traces_requests = sweep.tables.trace_requests();
 }

@@ -147,7 +147,6 @@ pub(crate) fn simulate(
     world.keeps_logs = true;
     world.replay = args.work.pace.replay()?;
     world.recording = purpose(args).map(|purpose| args.timeline.recording(purpose));
-    world.power_loss_at_ns = models.power_loss_at;
     world.tail = args.timeline.tail(models.why);
     world.traces_requests = args.tables.trace_requests();
     let plan = Plan {

@@ -141,7 +141,6 @@ fn tuned(
         let of_round: Vec<Setting> = left.iter().map(|at| settings[*at].clone()).collect();
         let mut world = Simulated::new(work, &of_round)?;
         (world.replay, world.varies_arrivals) = (replay, true);
-        world.power_loss_at_ns = models.power_loss_at;
         let plan = Plan {
             repeats: new.len(),
             seed: models.seed().wrapping_add(new.start as u64),

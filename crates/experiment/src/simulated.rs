@@ -198,8 +198,6 @@ pub struct Simulated<'a> {
     pub varies_arrivals: bool,
     /// The part that is recorded of the first run of each row, if any.
     pub recording: Option<Recording>,
-    /// When every drive loses its power, if it does, in rows that do not say it themselves.
-    pub power_loss_at_ns: Option<u64>,
     /// The slowest requests that are examined in the first run of each row, if any.
     pub tail: Option<Tail>,
     /// Whether results keep the logs of each I/O that jobs ask for; they are long.
@@ -238,7 +236,6 @@ impl<'a> Simulated<'a> {
             replay: Replay::default(),
             varies_arrivals: false,
             recording: None,
-            power_loss_at_ns: None,
             tail: None,
             keeps_logs: false,
             traces_requests: false,
@@ -437,14 +434,10 @@ impl<'a> Simulated<'a> {
         )))
     }
 
-    fn power_loss_of(&self, row: &SimulatedRow<'_>) -> Option<Nanos> {
-        row.power_loss_at_ns.or(self.power_loss_at_ns).map(Nanos)
-    }
-
     /// Checks that the requested power loss happened in every run.
     fn check_power_loss(&self, rows: &[Row]) -> Result<(), Error> {
         let cut = self.rows.iter().zip(rows);
-        let cut = cut.filter(|(own, _)| self.power_loss_of(own).is_some());
+        let cut = cut.filter(|(own, _)| own.power_loss_at_ns.is_some());
         let mut runs = cut.flat_map(|(_, row)| &row.runs);
         match runs.find(|run| !run.lost_power()) {
             None => Ok(()),
@@ -519,7 +512,7 @@ impl World for Simulated<'_> {
                 scheduler: &row.scheduler,
                 seed: planned.seed,
                 record,
-                power_loss_at: self.power_loss_of(row),
+                power_loss_at: row.power_loss_at_ns.map(Nanos),
                 caching: row.caching,
             };
             Ok(blklab_sim::run_watched(&setup, &mut watch)?)

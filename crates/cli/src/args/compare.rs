@@ -239,6 +239,7 @@ impl ModelArgs {
             file_system: self.fs.unwrap_or_default(),
             read_ahead_kb: self.read_ahead_kb,
             wbt_lat_us: self.wbt_lat_usec,
+            power_loss_at_ns: self.power_loss_at,
             cgroup_file: self
                 .cgroup_file
                 .as_ref()
