@@ -238,8 +238,7 @@ impl CostTable {
         let locked = locked.with_issues(issues);
         let slowdown = cpus.slowdown(cpu, now);
         let took = self.under_lock((cpus, lock), cpu, now, (locked, slowdown));
-        cpus.waits_for_lock(took.waited);
-        cpus.run(cpu, now, took.whole, Mode::System)
+        cpus.run_under_lock(cpu, now, (took.whole, took.waited))
     }
 
     /// What comes before bios: an attempt that is refused has pinned all pages as well.
@@ -387,8 +386,7 @@ impl CostTable {
         let start = cpus.free_at(cpu).max(now);
         let end = lock.call(now, (cpu, start), steps, &self.transfer);
         for &(other, late) in lock.delays() {
-            cpus.waits_for_lock(late);
-            cpus.run(other, now, late, Mode::System);
+            cpus.run_under_lock(other, now, (late, late));
         }
         TimeUnderLock {
             whole: end - start,

@@ -297,12 +297,16 @@ impl Cpus {
         end
     }
 
-    /// What a CPU runs next waits so long for a scheduler's lock.
-    #[inline]
-    pub(crate) fn waits_for_lock(&mut self, wait: Nanos) {
-        if let Some(log) = &mut self.log {
-            log.waits_for_lock(wait);
+    /// Runs the kernel for `cost` as soon as the CPU is free, `waited` of it to wait for a
+    /// scheduler's lock; when it is done.
+    fn run_under_lock(&mut self, cpu: usize, now: Nanos, (cost, waited): (Nanos, Nanos)) -> Nanos {
+        let end = self.run(cpu, now, cost, Mode::System);
+        if let Some(log) = &mut self.log
+            && cost > Nanos::ZERO
+        {
+            log.waited_for_lock(waited);
         }
+        end
     }
 
     /// An interrupt of a drive comes in on a CPU. Where its handler still runs, what it

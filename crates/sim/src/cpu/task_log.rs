@@ -14,8 +14,6 @@ pub(crate) struct TaskLog {
     tasks: Vec<CpuTask>,
     /// Tasks from here on are not assigned to a process yet.
     first_unassigned: usize,
-    /// How long the next task waits for a scheduler's lock.
-    lock_wait: Nanos,
     /// By process and slot, the requests of each I/O under way.
     requests: HashMap<(usize, u32), Range<u64>>,
     /// I/Os that are over and were not taken yet.
@@ -23,20 +21,17 @@ pub(crate) struct TaskLog {
 }
 
 impl TaskLog {
-    /// The next work of a CPU waits so long for a scheduler's lock.
-    pub(crate) fn waits_for_lock(&mut self, wait: Nanos) {
-        self.lock_wait = wait;
-    }
-
     /// A CPU worked.
     pub(crate) fn ran(&mut self, cpu: usize, mode: Mode, start: Nanos, end: Nanos) {
-        let lock_wait = std::mem::take(&mut self.lock_wait);
-        if end == start {
-            return;
+        if end > start {
+            self.push(cpu, work_of(mode), start, end);
         }
-        self.push(cpu, work_of(mode), start, end);
+    }
+
+    /// Of the work that a CPU did last, this much was waiting for a scheduler's lock.
+    pub(crate) fn waited_for_lock(&mut self, wait: Nanos) {
         if let Some(task) = self.tasks.last_mut() {
-            task.lock_ns = lock_wait.0;
+            task.lock_ns = wait.0;
         }
     }
 
