@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use blklab_fs::write_back::DeviceId;
+use blklab_fs::write_back::{DeviceId, SyncRange};
 use blklab_fs::{Advice, DirectCall, File, Host, InodeId, Mapping, MmapAdvice, Vfs};
 
 use super::calls::{Call, Open, RunFile};
@@ -67,44 +67,8 @@ impl<'a, H: Host> Program<'a, H> {
                 how,
             } => self.open(slot, path, how),
             Call::Close { slot } => self.close(slot).await,
-            Call::Read { .. }
-            | Call::Write { .. }
-            | Call::ReadAt { .. }
-            | Call::WriteAt { .. }
-            | Call::Seek { .. } => self.transfer(call).await,
-            Call::Sync { .. }
-            | Call::SyncAll
-            | Call::SyncFileSystem { .. }
-            | Call::SyncRange { .. }
-            | Call::SyncMapping { .. } => self.sync(call).await,
-            Call::Truncate { .. }
-            | Call::Unlink { .. }
-            | Call::Advise { .. }
-            | Call::FlushBuffers { .. } => self.change_file(call).await,
-            Call::Map { .. } | Call::Touch { .. } | Call::AdviseMapping { .. } => {
-                self.use_mapping(call).await;
-            }
-            Call::Nothing => {}
-        }
-    }
-
-    /// Reads or writes, or sets the position of an open file.
-    async fn transfer(&mut self, call: &Call) {
-        match *call {
-            Call::Read { slot, bytes } => {
-                let Some(pos) = self.open.get(&slot).map(|opened| opened.pos) else {
-                    return;
-                };
-                let done = self.read(slot, pos, bytes, 0).await;
-                self.moved(slot, pos + done);
-            }
-            Call::Write { slot, bytes } => {
-                let Some(pos) = self.open.get(&slot).map(|opened| opened.pos) else {
-                    return;
-                };
-                let done = self.write(slot, pos, bytes, 0).await;
-                self.moved(slot, pos + done);
-            }
+            Call::Read { slot, bytes } => self.read_on(slot, bytes).await,
+            Call::Write { slot, bytes } => self.write_on(slot, bytes).await,
             Call::ReadAt {
                 slot,
                 offset,
@@ -122,93 +86,35 @@ impl<'a, H: Host> Program<'a, H> {
                 self.write(slot, offset, bytes, buffer_offset).await;
             }
             Call::Seek { slot, offset } => self.moved(slot, offset),
-            _ => {}
-        }
-    }
-
-    /// Writes back what is dirty of a file, a mapping or all files.
-    async fn sync(&mut self, call: &Call) {
-        let vfs = self.vfs;
-        match *call {
-            Call::Sync { slot, only_data } => {
-                if let Some(opened) = self.open.get(&slot) {
-                    let _ = vfs.fsync(&opened.file, 0, u64::MAX / 2, only_data).await;
-                }
-            }
-            Call::SyncAll => vfs.sync(DeviceId(0), &self.inodes()).await,
-            Call::SyncFileSystem { slot } => {
-                if let Some(opened) = self.open.get(&slot) {
-                    vfs.syncfs(DeviceId(0), &self.inodes(), &opened.file).await;
-                }
-            }
+            Call::Sync { slot, only_data } => self.sync(slot, only_data).await,
+            Call::SyncAll => self.vfs.sync(DeviceId(0), &self.inodes()).await,
+            Call::SyncFileSystem { slot } => self.sync_file_system(slot).await,
             Call::SyncRange {
                 slot,
                 offset,
                 bytes,
                 what,
             } => {
-                if let Some(opened) = self.open.get(&slot) {
-                    let last = match bytes {
-                        0 => u64::MAX / 2,
-                        bytes => offset + bytes - 1,
-                    };
-                    let _ = vfs.sync_file_range(&opened.file, offset, last, what).await;
-                }
+                self.sync_range(slot, offset, bytes, what).await;
             }
             Call::SyncMapping {
                 mapping,
                 offset,
                 bytes,
             } => {
-                if let Some(mapping) = self.mappings.get(&mapping) {
-                    let first = mapping.file_byte(offset);
-                    let last = first + bytes.max(1) - 1;
-                    let _ = vfs.fsync(mapping.file(), first, last, false).await;
-                }
+                self.sync_mapping(mapping, offset, bytes).await;
             }
-            _ => {}
-        }
-    }
-
-    /// Changes a file, or what the page cache does with it.
-    async fn change_file(&mut self, call: &Call) {
-        let vfs = self.vfs;
-        match *call {
-            Call::Truncate { slot, bytes } => {
-                if let Some(opened) = self.open.get(&slot) {
-                    vfs.truncate(opened.file.inode, bytes).await;
-                }
-            }
-            Call::Unlink { ref path } => {
-                let found = self.files.iter().position(|file| file.path == *path);
-                if let Some(n) = found {
-                    self.unlinked.push(InodeId(n as u32));
-                    self.evict_unlinked().await;
-                }
-            }
+            Call::Truncate { slot, bytes } => self.truncate(slot, bytes).await,
+            Call::Unlink { ref path } => self.unlink(path).await,
             Call::Advise {
                 slot,
                 offset,
                 bytes,
                 advice,
             } => {
-                if let Some(opened) = self.open.get(&slot) {
-                    vfs.fadvise(&opened.file, offset, bytes, advice).await;
-                }
+                self.advise(slot, offset, bytes, advice).await;
             }
-            Call::FlushBuffers { slot } => {
-                if let Some(opened) = self.open.get(&slot) {
-                    vfs.flush_buffers(opened.file.inode).await;
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// Makes a mapping, touches it or advises on it.
-    async fn use_mapping(&mut self, call: &Call) {
-        let vfs = self.vfs;
-        match *call {
+            Call::FlushBuffers { slot } => self.flush_buffers(slot).await,
             Call::Map {
                 mapping,
                 slot,
@@ -219,26 +125,16 @@ impl<'a, H: Host> Program<'a, H> {
                 mapping,
                 offset,
                 write,
-            } => {
-                if let Some(mapping) = self.mappings.get(&mapping) {
-                    // A program that touches what is not there would have been killed.
-                    let _ = match write {
-                        true => vfs.touch_for_write(mapping, offset).await,
-                        false => vfs.touch(mapping, offset).await,
-                    };
-                }
-            }
+            } => self.touch(mapping, offset, write).await,
             Call::AdviseMapping {
                 mapping,
                 offset,
                 bytes,
                 advice,
             } => {
-                if let Some(mapping) = self.mappings.get(&mapping) {
-                    self.advise_mapping(mapping, offset, bytes, advice).await;
-                }
+                self.advise_mapping(mapping, offset, bytes, advice).await;
             }
-            _ => {}
+            Call::Nothing => {}
         }
     }
 
@@ -278,6 +174,22 @@ impl<'a, H: Host> Program<'a, H> {
     fn moved(&mut self, slot: usize, pos: u64) {
         if let Some(opened) = self.open.get_mut(&slot) {
             opened.pos = pos;
+        }
+    }
+
+    /// Reads from the position of an open file.
+    async fn read_on(&mut self, slot: usize, bytes: u64) {
+        if let Some(pos) = self.open.get(&slot).map(|opened| opened.pos) {
+            let done = self.read(slot, pos, bytes, 0).await;
+            self.moved(slot, pos + done);
+        }
+    }
+
+    /// Writes to the position of an open file.
+    async fn write_on(&mut self, slot: usize, bytes: u64) {
+        if let Some(pos) = self.open.get(&slot).map(|opened| opened.pos) {
+            let done = self.write(slot, pos, bytes, 0).await;
+            self.moved(slot, pos + done);
         }
     }
 
@@ -330,6 +242,58 @@ impl<'a, H: Host> Program<'a, H> {
         done
     }
 
+    async fn sync(&self, slot: usize, only_data: bool) {
+        if let Some(opened) = self.open.get(&slot) {
+            let vfs = self.vfs;
+            let _ = vfs.fsync(&opened.file, 0, u64::MAX / 2, only_data).await;
+        }
+    }
+
+    async fn sync_file_system(&self, slot: usize) {
+        if let Some(opened) = self.open.get(&slot) {
+            let inodes = self.inodes();
+            self.vfs.syncfs(DeviceId(0), &inodes, &opened.file).await;
+        }
+    }
+
+    async fn sync_range(&self, slot: usize, offset: u64, bytes: u64, what: SyncRange) {
+        if let Some(opened) = self.open.get(&slot) {
+            let last = match bytes {
+                0 => u64::MAX / 2,
+                bytes => offset + bytes - 1,
+            };
+            let vfs = self.vfs;
+            let _ = vfs.sync_file_range(&opened.file, offset, last, what).await;
+        }
+    }
+
+    async fn truncate(&self, slot: usize, bytes: u64) {
+        if let Some(opened) = self.open.get(&slot) {
+            self.vfs.truncate(opened.file.inode, bytes).await;
+        }
+    }
+
+    async fn unlink(&mut self, path: &str) {
+        let found = self.files.iter().position(|file| file.path == path);
+        if let Some(n) = found {
+            self.unlinked.push(InodeId(n as u32));
+            self.evict_unlinked().await;
+        }
+    }
+
+    async fn advise(&self, slot: usize, offset: u64, bytes: u64, advice: Advice) {
+        if let Some(opened) = self.open.get(&slot) {
+            let vfs = self.vfs;
+            vfs.fadvise(&opened.file, offset, bytes, advice).await;
+        }
+    }
+
+    async fn flush_buffers(&self, slot: usize) {
+        if let Some(opened) = self.open.get(&slot) {
+            self.vfs.flush_buffers(opened.file.inode).await;
+        }
+    }
+
     fn map(&mut self, mapping: usize, slot: usize, offset: u64, bytes: u64) {
         if let Some(opened) = self.open.get(&slot) {
             let address = (self.mapped_address)();
@@ -340,7 +304,28 @@ impl<'a, H: Host> Program<'a, H> {
         }
     }
 
-    async fn advise_mapping(&self, mapping: &Mapping, offset: u64, bytes: u64, advice: Advice) {
+    async fn touch(&self, mapping: usize, offset: u64, write: bool) {
+        if let Some(mapping) = self.mappings.get(&mapping) {
+            // A program that touches what is not there would have been killed.
+            let _ = match write {
+                true => self.vfs.touch_for_write(mapping, offset).await,
+                false => self.vfs.touch(mapping, offset).await,
+            };
+        }
+    }
+
+    async fn sync_mapping(&self, mapping: usize, offset: u64, bytes: u64) {
+        if let Some(mapping) = self.mappings.get(&mapping) {
+            let first = mapping.file_byte(offset);
+            let last = first + bytes.max(1) - 1;
+            let _ = self.vfs.fsync(mapping.file(), first, last, false).await;
+        }
+    }
+
+    async fn advise_mapping(&self, mapping: usize, offset: u64, bytes: u64, advice: Advice) {
+        let Some(mapping) = self.mappings.get(&mapping) else {
+            return;
+        };
         match advice {
             Advice::Random => mapping.advise(MmapAdvice::Random),
             Advice::Sequential => mapping.advise(MmapAdvice::Sequential),
