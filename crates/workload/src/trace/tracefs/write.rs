@@ -130,27 +130,14 @@ impl Display for EventKind<'_> {
             }
             KyberAdjust { dev, domain, depth } => write!(f, " {dev} {domain} {depth}"),
             KyberThrottled { dev, domain } => write!(f, " {dev} {domain}"),
-            _ => self.write_probe(f),
+            TracingMark { text } => write!(f, " {text}"),
+            _ => self.write_rq_qos_probe(f),
         }
     }
 }
 
+/// Each writes its own kinds and leaves the others to the next.
 impl EventKind<'_> {
-    fn write_probe(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        use EventKind::*;
-        match self {
-            WbtWait(_)
-            | WbtWaitRet(_)
-            | WbtTimer { .. }
-            | ThrRet { .. }
-            | ThrWork { .. }
-            | IocostRate { .. } => self.write_rq_qos_probe(f),
-            ZwPlug { .. } | ZwWork { .. } | ZwEnd { .. } => self.write_zone_probe(f),
-            IocostGroup { text, .. } | TracingMark { text } => write!(f, " {text}"),
-            _ => self.write_scheduler_probe(f),
-        }
-    }
-
     fn write_rq_qos_probe(&self, f: &mut Formatter<'_>) -> fmt::Result {
         use EventKind::*;
         match self {
@@ -190,7 +177,8 @@ impl EventKind<'_> {
                 write!(f, "missed_ppm={reads}:{writes} rq_wait_pct={wait_percent} ")?;
                 write!(f, "lagging={lagging} shortages={shortages}")
             }
-            _ => Ok(()),
+            IocostGroup { text, .. } => write!(f, " {text}"),
+            _ => self.write_zone_probe(f),
         }
     }
 
@@ -210,7 +198,7 @@ impl EventKind<'_> {
             ),
             ZwWork { work, jif } => write!(f, " work={work:#x} jif={jif}"),
             ZwEnd { bio, jif } => write!(f, " bio={bio:#x} jif={jif}"),
-            _ => Ok(()),
+            _ => self.write_scheduler_probe(f),
         }
     }
 
@@ -276,7 +264,7 @@ impl EventKind<'_> {
                     " rq={rq:#x} sector={sector} next={next:#x} nsector={next_sector}"
                 )
             }
-            // The arguments of `Other` were not kept, and the other kinds are not probes.
+            // The arguments of `Other` were not kept; no other kind comes here.
             _ => Ok(()),
         }
     }
