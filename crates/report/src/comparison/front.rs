@@ -59,8 +59,7 @@ struct Points {
 
 impl Points {
     fn of(judgement: &Judgement) -> Points {
-        let is_goal = |row: &&GoalRow| row.kept.is_empty();
-        let goals: Vec<&GoalRow> = judgement.rows.iter().filter(is_goal).collect();
+        let goals: Vec<&GoalRow> = judgement.goals().collect();
         let rows = goals.first().map_or(0, |goal| goal.values.len());
         let value = |goal: &&GoalRow, at: usize| {
             let mean = goal.values[at]?.mean;

@@ -71,15 +71,12 @@ impl Goal {
     /// If there is no such figure, or the sense is not its own, in a message for the user.
     pub fn with_sense(text: &str, sense: Sense, jobs: &[String]) -> Result<Goal, String> {
         let figure = figure_name::of_jobs(text.trim(), jobs)?;
-        let (own, option) = match figure.metric.more_is_better() {
-            true => (Sense::Maximize, "--maximize"),
-            false => (Sense::Minimize, "--minimize"),
+        let (own, option, better) = match figure.metric.more_is_better() {
+            true => (Sense::Maximize, "--maximize", "more"),
+            false => (Sense::Minimize, "--minimize", "less"),
         };
         if sense != own {
-            let (name, better) = match own {
-                Sense::Maximize => (figure.metric.name(), "more"),
-                Sense::Minimize => (figure.metric.name(), "less"),
-            };
+            let name = figure.metric.name();
             return Err(format!(
                 "of {name} {better} is better: right is {option} '{text}'"
             ));
@@ -133,6 +130,11 @@ impl Judgement {
     /// Returns whether some goal's figure is missing under every scheduler, or tells nothing.
     pub fn is_unmeasured(&self) -> bool {
         self.rows.iter().any(GoalRow::is_unmeasured)
+    }
+
+    /// Returns the rows of the goals, without those of the limits.
+    pub(crate) fn goals(&self) -> impl Iterator<Item = &GoalRow> {
+        self.rows.iter().filter(|row| row.is_goal())
     }
 
     /// Returns whether a scheduler keeps the limits.
@@ -360,11 +362,15 @@ fn row(name: String, metric: Metric, values: &Values) -> GoalRow {
 }
 
 impl GoalRow {
+    fn is_goal(&self) -> bool {
+        self.kept.is_empty()
+    }
+
     /// Returns whether it is a goal whose figure is missing under every scheduler, as a time
     /// is if the job never ended, or tells nothing.
     fn is_unmeasured(&self) -> bool {
         let is_missing = self.values.iter().all(Option::is_none) || !self.too_few_ios.is_empty();
-        self.kept.is_empty() && is_missing
+        self.is_goal() && is_missing
     }
 
     /// Returns whether a scheduler keeps the limit; `true` for goals.
@@ -379,7 +385,7 @@ fn outcome_sentence(
     contest: Option<&Contest>,
 ) -> String {
     let mut sentences = Vec::new();
-    let is_limited = rows.iter().any(|row| !row.kept.is_empty());
+    let is_limited = !rows.iter().all(GoalRow::is_goal);
     match contest {
         Some(contest) if contest.outcome == Outcome::Alone && is_limited => {
             let alone = if comparison.schedulers.len() > 1 {
@@ -391,7 +397,7 @@ fn outcome_sentence(
             sentences.push(format!("{leader}{alone} keeps the limits."));
         }
         Some(contest) => sentences.push(sentence(&[contest])),
-        None if rows.iter().all(|row| row.kept.is_empty()) => {}
+        None if !is_limited => {}
         None => {
             let keeps = |at: &usize| rows.iter().all(|row| row.keeps(*at));
             let kept = (0..comparison.schedulers.len()).filter(keeps);

@@ -129,15 +129,14 @@ fn write_goal_outcome(
 /// Returns a table with a row for each of some settings and a column for each goal, with the
 /// intervals.
 fn front_table(names: &[String], some: &[usize], judgement: &Judgement, style: Style) -> Table {
-    let goals = || judgement.rows.iter().filter(|row| row.kept.is_empty());
     let mut table = new_table(style);
     let mut head = vec![TableCell::new("Pareto front")];
-    head.extend(goals().map(|goal| right(&goal.name)));
+    head.extend(judgement.goals().map(|goal| right(&goal.name)));
     table.set_header(head);
-    let values: Vec<Vec<String>> = goals().map(goal_values).collect();
+    let values: Vec<Vec<String>> = judgement.goals().map(goal_values).collect();
     for at in some {
         let mut cells = vec![TableCell::new(&names[*at])];
-        for (goal, values) in goals().zip(&values) {
+        for (goal, values) in judgement.goals().zip(&values) {
             let interval =
                 goal.values[*at].and_then(|of| plus_minus_percent(relative_half_width(&of)));
             let interval =
