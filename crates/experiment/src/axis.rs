@@ -31,6 +31,17 @@ impl Axis {
         self.takes.map_or(key == self.name, |takes| takes(key))
     }
 
+    /// Sets a key of this axis to a value, and records both in the setting.
+    ///
+    /// # Errors
+    ///
+    /// If the value is not one that the key takes.
+    fn apply(&self, setting: &mut Setting, key: &str, value: &str) -> Result<(), Error> {
+        (self.set)(setting, key, value)?;
+        setting.axes.push((key.to_string(), value.to_string()));
+        Ok(())
+    }
+
     /// Checks that a key of this axis can vary in a world; otherwise says in which it can.
     fn check(&self, key: &str, world: World) -> Result<(), String> {
         if self.worlds.contains(&world) {
@@ -336,8 +347,7 @@ pub fn with_values(
         let mistake = |problem| Error::mistake(format!("--vary {key}={value}: {problem}"));
         let axis = find(key).ok_or_else(|| mistake(unknown(key)))?;
         axis.check(key, World::Sim).map_err(mistake)?;
-        (axis.set)(&mut setting, key, value)?;
-        setting.axes.push((key.clone(), value.clone()));
+        axis.apply(&mut setting, key, value)?;
     }
     Ok(setting)
 }
@@ -411,8 +421,7 @@ impl<'a> VariedAxis<'a> {
             }
             for value in &self.values {
                 let mut setting = setting.clone();
-                (self.axis.set)(&mut setting, self.key, value)?;
-                setting.axes.push((self.key.to_string(), value.to_string()));
+                self.axis.apply(&mut setting, self.key, value)?;
                 if !self.is_of_schedulers() {
                     setting.add_to_label(&format!("{}={value}", self.key));
                 }

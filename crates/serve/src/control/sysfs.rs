@@ -15,7 +15,7 @@ use rustix::io::Errno;
 
 use super::{Exports, attributes};
 use crate::export::ExportView;
-use crate::tree::{Files, Tree, mount_options};
+use crate::tree::{Files, Still, Tree, mount_options};
 
 /// What `/proc/devices` would call the exports' driver.
 const DRIVER: &str = "blklab";
@@ -250,8 +250,7 @@ impl Files for ExportFiles {
             if self.is_of_scheduler(sysfs, folder) {
                 return Err(Errno::NODEV);
             }
-            let text = sysfs.attribute(folder, name);
-            return text.map(str::to_string).ok_or(Errno::NODEV);
+            return Still.show(sysfs, folder, name);
         };
         let text = self.exports.all()[export].call(move |view| match part {
             Part::Disk => attributes::read(view, control_name(&path)).ok(),
