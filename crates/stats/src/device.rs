@@ -247,6 +247,13 @@ fn variation(values: &[f64]) -> Option<f64> {
     ratio(libm::sqrt(squares / values.len() as f64), mean)
 }
 
+/// Returns the facts on injected faults that commands met: not how many sectors became
+/// unreadable, as nothing need have read them.
+pub fn fault_facts() -> impl Iterator<Item = Fact> {
+    let facts = FaultStats::facts().into_iter();
+    facts.filter(|fact| fact.key != "fault_latent_errors")
+}
+
 /// All facts of drives except those on a loss of power.
 pub(crate) fn facts() -> Vec<Fact> {
     let mut facts = parallelism().to_vec();

@@ -33,7 +33,7 @@ pub use buckets::{BatchBuckets, DepthBuckets};
 pub use calls::CallTimes;
 pub use cgroup::{CgroupStats, CostRate, CostTimes, HeldIos};
 pub use cpu::{CpuSlice, CpuTimes};
-pub use device::{ChannelStats, DeviceStats, DieStats, FaultStats, FetchStats};
+pub use device::{ChannelStats, DeviceStats, DieStats, FaultStats, FetchStats, fault_facts};
 #[cfg(feature = "std")]
 pub use estimate::{Estimate, Significance, jain_index};
 pub use fact::{Fact, Place, Unit, facts};

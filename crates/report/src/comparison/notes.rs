@@ -1,6 +1,6 @@
 //! Notes that the reader needs beside the figures.
 
-use blklab_stats::{DiskStats, Estimate, FaultStats, JobResults, Results, TooFull};
+use blklab_stats::{DiskStats, Estimate, JobResults, Results, TooFull, fault_facts};
 
 use super::figure::Metric;
 use super::runs::SchedulerRuns;
@@ -43,37 +43,13 @@ pub(crate) fn notes(schedulers: &[SchedulerRuns]) -> Vec<String> {
 /// Returns a note on the faults that commands met, where drives have faults.
 fn note_on_faults(schedulers: &[SchedulerRuns]) -> Option<String> {
     let runs = schedulers.iter().flat_map(|scheduler| &scheduler.runs);
-    let disks = runs.flat_map(|run| &run.disks);
-    let mut met: Option<Vec<(&str, u64)>> = None;
-    for faults in disks.filter_map(|disk| disk.device.faults) {
-        let FaultStats {
-            stalls,
-            reads_failed,
-            latent_errors: _,
-            bits_rotted,
-            stale_reads,
-            misdirected_reads,
-            lost_writes,
-            torn_writes,
-            misdirected_writes,
-        } = faults;
-        let counts = [
-            ("commands that stalled", stalls),
-            ("reads that failed", reads_failed),
-            ("bits that turned", bits_rotted),
-            ("stale reads", stale_reads),
-            ("misdirected reads", misdirected_reads),
-            ("lost writes", lost_writes),
-            ("torn writes", torn_writes),
-            ("misdirected writes", misdirected_writes),
-        ];
-        let sums = met.get_or_insert_with(|| counts.map(|(name, _)| (name, 0)).to_vec());
-        for ((_, sum), (_, count)) in sums.iter_mut().zip(counts) {
-            *sum += count;
-        }
-    }
-    let met = met?.into_iter().filter(|(_, count)| *count > 0);
-    let met: Vec<String> = met.map(|(name, count)| format!("{count} {name}")).collect();
+    let mut disks = runs.clone().flat_map(|run| &run.disks);
+    disks.find(|disk| disk.device.faults.is_some())?;
+    let met = fault_facts().filter_map(|fact| {
+        let count: f64 = runs.clone().filter_map(|run| fact.of(run)).sum();
+        (count > 0.0).then(|| format!("{count} {}", fact.label))
+    });
+    let met: Vec<String> = met.collect();
     Some(match met.is_empty() {
         true => "the drive has faults, and no command met one that is counted".to_string(),
         false => format!(
