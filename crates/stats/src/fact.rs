@@ -123,7 +123,7 @@ impl Fact {
 /// The counters of schedulers and the split of traced requests by size and process are
 /// not among them, because their names are known only after a run.
 pub fn facts() -> Vec<Fact> {
-    let mut facts = crate::queue::facts().to_vec();
+    let mut facts: Vec<Fact> = crate::queue::facts().collect();
     facts.extend(crate::cgroup::facts());
     facts.extend(crate::device::facts());
     facts.extend(crate::results::power_loss_facts());

@@ -158,15 +158,31 @@ impl QueueStats {
 }
 
 /// Returns all facts of the block layer's queue.
-pub(crate) fn facts() -> [Fact; 17] {
-    let fact = |key, unit, label, meaning, value| Fact {
+pub(crate) fn facts() -> impl Iterator<Item = Fact> {
+    let before = request_facts().into_iter().chain(flush_facts());
+    before.chain(discard_and_error_facts())
+}
+
+/// A fact of the queue's.
+fn fact(
+    key: &'static str,
+    unit: Unit,
+    label: &'static str,
+    meaning: &'static str,
+    value: Value,
+) -> Fact {
+    Fact {
         place: Place::Queue,
         key,
         label,
         unit,
         meaning,
         value,
-    };
+    }
+}
+
+/// Returns the facts on requests, their merges and their dispatch.
+fn request_facts() -> [Fact; 6] {
     [
         fact(
             "queue_requests",
@@ -220,6 +236,12 @@ pub(crate) fn facts() -> [Fact; 17] {
                 ratio(waits.sum::<u64>() as f64, run.counted_ns())
             }),
         ),
+    ]
+}
+
+/// Returns the facts on flushes and writes past the drive's cache.
+fn flush_facts() -> [Fact; 7] {
+    [
         fact(
             "queue_flushes",
             Unit::Count,
@@ -281,6 +303,12 @@ pub(crate) fn facts() -> [Fact; 17] {
                 |disk| Some(disk.queue.fua_ios),
             ),
         ),
+    ]
+}
+
+/// Returns the facts on discards, requeues and errors.
+fn discard_and_error_facts() -> [Fact; 4] {
+    [
         fact(
             "queue_discards",
             Unit::Count,
