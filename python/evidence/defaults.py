@@ -35,8 +35,9 @@ MEMORY = "512M"
 #: One whose schedulers' CPU time was measured: a scheduler that costs nothing is too good.
 MACHINE = "xeon-10core"
 
-#: How long a run lasts, by what the drive is: some hundred I/Os one after the other.
-RUNTIME = {"hdd": "1s", "mmc": "500ms", "ahci": "100ms", "nvme": "50ms"}
+#: How long a run lasts, by what the drive is: some hundred to some thousand I/Os one after
+#: the other.
+RUNTIME = {"hdd": "4s", "mmc": "2s", "ahci": "400ms", "nvme": "200ms"}
 
 #: Quantiles of Student's t at 97.5 %, by the number of repeats from 2 on.
 STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
@@ -254,7 +255,7 @@ def main() -> None:
     )
     parser.add_argument("--page", type=Path, default=Path("defaults.md"), help="the page's file")
     parser.add_argument("--drives", default=",".join(DRIVES), help="with commas between")
-    parser.add_argument("--repeats", type=int, default=3, help="runs of each setting, 2 to 10")
+    parser.add_argument("--repeats", type=int, default=4, help="runs of each setting, 2 to 10")
     args = parser.parse_args()
     begun = time.monotonic()
     found: dict[str, tuple[Drive, list[Row]]] = {}

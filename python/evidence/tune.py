@@ -115,8 +115,18 @@ def means(blklab: str, command: list[str]) -> tuple[dict[str, float], bool, dict
     return by_setting, row["metric"] in ("bandwidth_bytes_per_s", "iops"), found
 
 
-def line(blklab: str, question: Question) -> tuple[str, float, float, str]:
-    """A question's line, the regret, the share of all runs, and tune's advice."""
+@dataclass(frozen=True)
+class Line:
+    """What came of a question."""
+
+    text: str
+    regret: float
+    share: float
+    advice: dict[str, Any]
+
+
+def asked(blklab: str, question: Question) -> Line:
+    """Asks a question, and searches its whole grid."""
     tuned, more, found = means(blklab, ["tune", *question.words])
     best_of = max if more else min
     chosen = best_of(tuned, key=lambda name: tuned[name])
@@ -127,27 +137,27 @@ def line(blklab: str, question: Question) -> tuple[str, float, float, str]:
     (tried,) = (note for note in found["notes"] if " settings were tried by " in note)
     runs = int(tried.split(" were tried by ")[1].split()[0])
     share = runs / (len(every) * REPEATS)
-    advice = found["advice"]["sentence"]
     text = (
         f"| {question.job} | {question.drive} | {question.goal} | {len(every)} | {share:.1%} "
         f"| {chosen} | {best} | {ratio - 1:.2%} |"
     )
-    return text, ratio - 1, share, advice
+    return Line(text, ratio - 1, share, found["advice"])
 
 
 def page(blklab: str) -> str:
     """The whole page."""
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        all_lines = list(pool.map(lambda question: line(blklab, question), TEN + NOTHING_BETTER))
+        all_lines = list(pool.map(lambda question: asked(blklab, question), TEN + NOTHING_BETTER))
     lines = all_lines[: len(TEN)]
-    within = sum(regret <= REGRET_MAX for _, regret, _, _ in lines)
-    cheap = sum(share <= SHARE_MAX for _, _, share, _ in lines)
+    within = sum(line.regret <= REGRET_MAX for line in lines)
+    cheap = sum(line.share <= SHARE_MAX for line in lines)
     nothing = list(zip(NOTHING_BETTER, all_lines[len(TEN) :], strict=True))
     calm = [
-        f"| {question.job} | {question.drive} | {question.goal} | {regret:.2%} | {advice} |"
-        for question, (_, regret, _, advice) in nothing
+        f"| {question.job} | {question.drive} | {question.goal} | {line.regret:.2%} "
+        f"| {line.advice['sentence']} |"
+        for question, line in nothing
     ]
-    said = sum(advice.startswith("No difference") for _, (_, _, _, advice) in nothing)
+    said = sum(line.advice["take"] is None for _, line in nothing)
     return "\n".join(
         (
             "# How near does `blklab tune` come to the best?\n",
@@ -162,10 +172,10 @@ def page(blklab: str) -> str:
             "`make tune-report` makes this page.\n",
             "| job | drive | goal | settings | runs | tune's choice | the best | regret |",
             "| --- | --- | --- | --: | --: | --- | --- | --: |",
-            *(text for text, _, _, _ in lines),
+            *(line.text for line in lines),
             "\n## Where nothing is better\n",
             f"{len(NOTHING_BETTER)} jobs on a drive that takes as long for everything; "
-            f"{said} times tune says so.\n",
+            f"{said} times tune advises no change.\n",
             "| job | drive | goal | regret | advice |",
             "| --- | --- | --- | --: | --- |",
             *calm,
