@@ -290,6 +290,7 @@ mod tests {
         };
         assert_eq!(default_of("6.12", on_one_cpu), "mq-deadline");
         assert_eq!(default_of("4.10", on_one_cpu), "none");
+        assert_eq!(default_of("4.11", on_one_cpu), "mq-deadline");
         assert_eq!(default_of("6.12", ONE_QUEUE), "mq-deadline");
         assert_eq!(default_of("4.4", ONE_QUEUE), "cfq");
     }

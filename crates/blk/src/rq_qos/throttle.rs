@@ -614,6 +614,22 @@ mod tests {
         Nanos(tick as u64 * JIFFY_NS)
     }
 
+    #[test]
+    fn a_slice_is_trimmed_unless_neither_limit_allowed_anything() {
+        let trimmed = |bytes, ios| {
+            let mut slice = Slice::default();
+            slice.restart(0);
+            slice.extend(5 * SLICE);
+            slice.trim(3 * SLICE, Some(bytes), Some(ios));
+            slice.start
+        };
+        // In the two slices that are trimmed, a fifth of a second, 2 a second allow nothing.
+        assert_eq!(trimmed(1000, 1000), 2 * SLICE);
+        assert_eq!(trimmed(1000, 2), 2 * SLICE);
+        assert_eq!(trimmed(2, 1000), 2 * SLICE);
+        assert_eq!(trimmed(2, 2), 0);
+    }
+
     /// The number of bios of 64 KiB that pass in `ticks` while another is always ready.
     fn passed(throttle: &mut Throttle, group: u16, ticks: i64) -> usize {
         let mut passed = 0;

@@ -1121,6 +1121,68 @@ fn a_queue_is_counted_by_its_present_weight() {
     }
 }
 
+/// A changed class is applied only where it may be, and stays due until then
+/// (`__bfq_entity_update_weight_prio`).
+#[test]
+fn a_changed_class_is_due_until_it_is_applied() {
+    let mut queue = Inside::new();
+    queue.insert(with_prio(far(1), IoClass::Be, 4));
+    let bfq = &mut queue.bfq;
+    let q = queue_of(bfq, 1);
+    let before = bfq.queues[q].class;
+    bfq.queues[q].new_class = before + 1;
+    bfq.queues[q].entity.prio_changed = true;
+    for (class_too, class, is_due) in [(false, before, true), (true, before + 1, false)] {
+        bfq.update_weight(q, class_too);
+        assert_eq!(bfq.queues[q].class, class);
+        assert_eq!(bfq.queues[q].entity.prio_changed, is_due);
+    }
+}
+
+/// A queue in a burst, known to be in a large one, or split from another less than 10 ms ago, is
+/// no new one (`bfq_handle_burst`).
+#[test]
+fn a_queue_that_is_not_new_is_in_no_further_burst() {
+    type Change = fn(&mut Bfq, QueueId);
+    let changes: [(Change, bool); 4] = [
+        (|_, _| (), true),
+        (|bfq, q| bfq.queues[q].in_burst_list = true, false),
+        (|bfq, q| bfq.queues[q].in_large_burst = true, false),
+        (|bfq, q| bfq.queues[q].split = bfq.jiffies, false),
+    ];
+    for (at, (change, is_new)) in changes.into_iter().enumerate() {
+        let (mut bfq, q) = one_queue();
+        bfq.queues[q].in_burst_list = false;
+        bfq.burst.last_arrival = 0;
+        change(&mut bfq, q);
+        bfq.handle_burst(q);
+        assert_eq!(bfq.burst.last_arrival == bfq.jiffies, is_new, "case {at}");
+    }
+}
+
+/// A request of less than 32 sectors that the drive idled for waits to be merged with more, unless
+/// its queue has others (`bfq_rq_enqueued`).
+#[test]
+fn a_small_request_that_was_idled_for_waits_for_more() {
+    for (sectors, count, waits) in [(31, 1, true), (32, 1, false), (31, 2, false)] {
+        let mut queue = queue(true);
+        queue.set("low_latency", 0);
+        let first = queue.insert(&bio(Op::Read, 0, 1)).expect("is alone");
+        assert_eq!(queue.dispatch(), Some(first));
+        queue.pass_ms(1);
+        queue.complete(first);
+        assert_eq!(queue.dispatch(), None);
+        assert!(queue.elevator.next_timer().is_some(), "it idles");
+        for n in 0..count {
+            let mut bio = Bio::new(Op::Read, Sector(64 + n * 1000), sectors);
+            bio.submitter = SubmitterId(1);
+            queue.insert(&bio);
+        }
+        let is_idling = queue.elevator.next_timer().is_some();
+        assert_eq!(is_idling, waits, "{count} of {sectors} sectors");
+    }
+}
+
 /// Interactive raising ends after more than 120,000 sectors (`bfq_update_wr_data`).
 #[test]
 fn raising_ends_beyond_its_service() {

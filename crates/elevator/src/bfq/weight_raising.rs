@@ -291,7 +291,7 @@ pub(super) struct Burst {
     list: Vec<QueueId>,
     pub(super) size: u32,
     pub(super) is_large: bool,
-    last_arrival: i64,
+    pub(super) last_arrival: i64,
     /// The control group of these queues.
     group: GroupId,
 }

@@ -977,6 +977,27 @@ fn the_idle_class_has_one_asynchronous_queue() {
     assert_eq!((queues(IoClass::Idle), queues(IoClass::Be)), (1, 3));
 }
 
+/// A queue has the level of its process, the middle one without a class and the lowest in the
+/// idle class, with its next request (`cfq_init_prio_data`).
+#[test]
+fn a_changed_priority_is_applied_with_the_next_request() {
+    let mut cfq = cfq();
+    let process = cfq.process(SubmitterId(1), 0);
+    let id = cfq.assign_queue(process, true);
+    for (class, level, ioprio) in [
+        (IoClass::Be, 6, 6),
+        (IoClass::Rt, 2, 2),
+        (IoClass::None, 6, 4),
+        (IoClass::Idle, 2, 7),
+    ] {
+        let before = cfq.queues[id].ioprio;
+        cfq.check_ioprio(process, IoPrio { class, level });
+        assert_eq!(cfq.queues[id].ioprio, before);
+        cfq.apply_prio(id, process);
+        assert_eq!(cfq.queues[id].ioprio, ioprio);
+    }
+}
+
 /// A queue that others will be merged into counts their processes, along the whole chain, until
 /// they end (`cfq_setup_merge`, `cfq_put_cooperator`).
 #[test]

@@ -214,6 +214,43 @@ fn contexts_are_run_in_the_order_in_which_they_began_to_wait() {
     }
 }
 
+/// A context that got a token while it was waiting is no longer woken; others are
+/// (`kyber_get_domain_token`).
+#[test]
+fn a_context_that_got_a_token_no_longer_waits() {
+    let info = QueueInfo {
+        nr_hw_queues: 2,
+        nr_cpus: 2,
+        ..queue_info()
+    };
+    let mut queue = TestQueue::new(Box::new(Kyber::new(&info)));
+    let insert = |queue: &mut TestQueue, hctx: usize, count: u64| {
+        for i in 0..count {
+            let id = queue.make(&bio(Op::Read, i * 100));
+            queue.with(|e, ctx| {
+                ctx.rqs[id].ctx = hctx as u16;
+                let mut list = RqList::new();
+                list.push_back(ctx.rqs, id);
+                e.insert_requests(ctx, hctx, &mut list, InsertAt::Tail);
+            });
+        }
+    };
+    insert(&mut queue, 0, 300);
+    insert(&mut queue, 1, 1);
+    let dispatch = |queue: &mut TestQueue, hctx| queue.with(|e, ctx| e.dispatch_request(ctx, hctx));
+    let mut in_drive = Vec::new();
+    while let Some(id) = dispatch(&mut queue, 0) {
+        in_drive.push(id);
+    }
+    assert_eq!(dispatch(&mut queue, 1), None);
+    queue.complete(in_drive[0]);
+    assert!(dispatch(&mut queue, 1).is_some());
+    for &id in &in_drive[1..9] {
+        queue.complete(id);
+    }
+    assert_eq!(queue.take_runs(), [0]);
+}
+
 /// The end of a request may be told late once it sets no timer and frees no token that is awaited.
 #[test]
 fn an_end_can_wait_while_a_timer_is_set_and_no_token_is_awaited() {
