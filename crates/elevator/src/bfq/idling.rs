@@ -20,7 +20,7 @@ const QUEUEING_SAMPLES: u32 = 32;
 /// Whether the drive queues commands, as far as is known.
 #[derive(Debug, Default)]
 pub(super) struct DriveQueue {
-    known: Option<bool>,
+    pub(super) known: Option<bool>,
     pub(super) max_in_driver: u32,
     samples: u32,
 }

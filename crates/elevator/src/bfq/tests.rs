@@ -1021,6 +1021,31 @@ fn a_drive_that_never_held_four_requests_does_not_queue_commands() {
     assert!(bfq.drive.is_queueing() && bfq.queueing_flash);
 }
 
+/// Idling raises throughput on a disk that takes one command at a time, and for sequential queues
+/// unless the drive is flash that queues commands; beside raised queues it is not done for that
+/// (`idling_boosts_thr_without_issues`).
+#[test]
+fn idling_boosts_throughput_by_drive_and_pattern() {
+    for (nonrot, is_queueing, boosts_sequential, boosts_seeky) in [
+        (false, false, true, true),
+        (false, true, true, false),
+        (true, false, true, false),
+        (true, true, false, false),
+    ] {
+        let (mut bfq, q) = one_queue();
+        (bfq.nonrot, bfq.drive.known, bfq.wr_busy) = (nonrot, Some(is_queueing), 0);
+        (bfq.queues[q].io_bound, bfq.queues[q].short_ttime) = (true, true);
+        for (seeks, boosts) in [(0, boosts_sequential), (u32::MAX, boosts_seeky)] {
+            bfq.queues[q].seek_history = seeks;
+            let case = (nonrot, is_queueing, seeks);
+            assert_eq!(bfq.idling_boosts_throughput(q), boosts, "{case:?}");
+            bfq.wr_busy = 1;
+            assert!(!bfq.idling_boosts_throughput(q), "{case:?}");
+            bfq.wr_busy = 0;
+        }
+    }
+}
+
 /// A queue in service that thinks shortly and has fewer than three requests may itself be why the
 /// drive holds so few, so nothing is learned from it then (`bfq_update_hw_tag`).
 #[test]
