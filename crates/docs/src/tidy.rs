@@ -78,6 +78,21 @@ fn the_map_names_what_is_there() {
     }
 }
 
+/// Every page of evidence is found from the README, and so is every guide and reference page.
+#[test]
+fn every_page_is_linked_from_the_readme() {
+    let readme = fs::read_to_string(root().join("README.md")).expect("README.md");
+    for folder in ["docs", "docs/evidence", "docs/reference"] {
+        for page in fs::read_dir(root().join(folder)).expect("a folder of the project") {
+            let page = name(&page.expect("an entry").path());
+            if page.ends_with(".md") {
+                let link = format!("]({folder}/{page})");
+                assert!(readme.contains(&link), "README.md has no link {link}");
+            }
+        }
+    }
+}
+
 /// Returns the units that the map names, of files that may import one another: each as its files
 /// and folders, the first of which says where the others are.
 fn units(map: &str) -> Vec<Vec<PathBuf>> {
