@@ -322,6 +322,17 @@ impl<'c> Decision<'c> {
         ))
     }
 
+    /// Returns a row that is better than the one that is taken by differences that are more than
+    /// noise each by itself: then more runs have to tell which of them to take.
+    pub(super) fn likely_better(&self) -> Option<usize> {
+        let taken = self.taken()?;
+        let from_taken = Decision::from(taken, self.comparison, &self.others);
+        match from_taken.decide(&self.others, Gains::Likely) {
+            Outcome::Take(at) => Some(at),
+            Outcome::Keep | Outcome::Depends(_) => None,
+        }
+    }
+
     /// Returns what the best of the other rows costs, if each of them loses by what is decided
     /// by: then it is the current row that is better.
     pub(super) fn all_lose(&self) -> Option<String> {

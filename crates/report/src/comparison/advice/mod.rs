@@ -84,6 +84,9 @@ pub struct Advice {
     pub commands: Vec<Command>,
 }
 
+/// What an answer ends with if every row ran once.
+const UNTESTED: &str = " One run each cannot tell this from noise (see --repeats).";
+
 impl Advice {
     /// Turns the advice of a shortened comparison into what it is: nothing to apply yet.
     pub fn make_first_look(&mut self) {
@@ -242,6 +245,51 @@ impl Decision<'_> {
         )
     }
 
+    /// The advice to take a row instead of `base`, unless the runs cannot tell yet.
+    fn advice_to_take(&self, taken: String, base: &str, comparison: &Comparison) -> Advice {
+        let at = self.resulting_row();
+        let (gains, prices) = (self.gains(at, Gains::Sure), self.losses(at));
+        let why = match gains.is_empty() {
+            true => "it keeps the limits".to_string(),
+            false => and_list(&gains),
+        };
+        let price = match prices.is_empty() {
+            true => String::new(),
+            false => format!("Its price: {}.", and_list(&prices)),
+        };
+        let not_yet = |sentence| Advice {
+            sentence,
+            price: price.clone(),
+            ..Advice::default()
+        };
+        if comparison.repeats == 1 {
+            return not_yet(format!(
+                "Change nothing yet: {taken} looks better ({why}, against {base}).{UNTESTED}"
+            ));
+        }
+        if let Some(likely) = self.likely_better() {
+            let gains = self.gains(likely, Gains::Likely);
+            let by = match gains.is_empty() {
+                true => String::new(),
+                false => format!(" ({})", and_list(&gains)),
+            };
+            return not_yet(format!(
+                "Change nothing yet: {taken} is better than {base} ({why}), and {} looks better \
+                 still{by}: more --repeats tell whether that is chance.",
+                comparison.schedulers[likely]
+            ));
+        }
+        Advice {
+            sentence: format!(
+                "Take {taken}: {why}, against {base}.{}",
+                self.dearer_one(comparison)
+            ),
+            price,
+            take: Some(taken),
+            ..Advice::default()
+        }
+    }
+
     fn advice(&self, comparison: &Comparison, choices: &Choices) -> Advice {
         let name = |at: usize| comparison.schedulers[at].as_str();
         let is_default = choices.rows[self.base()].by_default;
@@ -251,7 +299,7 @@ impl Decision<'_> {
         };
         let base = format!("{}{by_itself}", name(self.base()));
         let untested = match comparison.repeats {
-            1 => " One run each cannot tell this from noise (see --repeats).",
+            1 => UNTESTED,
             _ => "",
         };
         match self.answer(comparison) {
@@ -268,37 +316,7 @@ impl Decision<'_> {
                     ..Advice::default()
                 }
             }
-            Answer::Take(taken) => {
-                let at = self.resulting_row();
-                let (gains, prices) = (self.gains(at, Gains::Sure), self.losses(at));
-                let why = match gains.is_empty() {
-                    true => "it keeps the limits".to_string(),
-                    false => and_list(&gains),
-                };
-                let price = match prices.is_empty() {
-                    true => String::new(),
-                    false => format!("Its price: {}.", and_list(&prices)),
-                };
-                match comparison.repeats {
-                    1 => Advice {
-                        sentence: format!(
-                            "Change nothing yet: {taken} looks better ({why}, against \
-                             {base}).{untested}"
-                        ),
-                        price,
-                        ..Advice::default()
-                    },
-                    _ => Advice {
-                        sentence: format!(
-                            "Take {taken}: {why}, against {base}.{}",
-                            self.dearer_one(comparison)
-                        ),
-                        price,
-                        take: Some(taken),
-                        ..Advice::default()
-                    },
-                }
-            }
+            Answer::Take(taken) => self.advice_to_take(taken, &base, comparison),
             Answer::Depends => {
                 let rows = self.mixed().into_iter().map(|at| {
                     format!(

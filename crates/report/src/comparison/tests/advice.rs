@@ -471,3 +471,42 @@ fn of_rows_that_reach_the_goal_alike_the_cheapest_is_taken() {
     assert_eq!(advice.take.as_deref(), Some("kyber"), "{}", advice.sentence);
     assert_eq!(advice.price, "");
 }
+
+/// Of two better rows the one that is sure by a little is not advised while the other looks much
+/// better and the runs cannot tell whether that is chance.
+#[test]
+fn a_little_that_is_sure_does_not_keep_out_much_that_is_likely() {
+    let mut schedulers = twins();
+    let mut much = twins().remove(1);
+    much.name = "kyber".to_string();
+    schedulers.push(much);
+    let waits_ns = [[100_000, 100_010], [94_300, 94_310], [59_500, 63_000]];
+    for (scheduler, waits_ns) in schedulers.iter_mut().zip(waits_ns) {
+        scheduler.runs.truncate(2);
+        for (run, wait_ns) in scheduler.runs.iter_mut().zip(waits_ns) {
+            run.jobs[1].read.lat_ns = Default::default();
+            run.jobs[1].read.lat_ns.record_many(wait_ns, 100);
+        }
+    }
+    let mut choices = both();
+    let mut kyber = choices.rows[1].clone();
+    kyber.scheduler = "kyber".to_string();
+    choices.rows.push(kyber);
+    let mut comparison = compare(&schedulers);
+    let goals = Goals {
+        goals: vec!["victim.read.p99".parse().expect("a goal")],
+        limits: Vec::new(),
+    };
+    comparison.judgement = Some(goals.evaluate(&comparison).expect("known jobs"));
+    let advice = choices.advise(&comparison).expect("a verdict");
+    assert!(
+        advice
+            .sentence
+            .starts_with("Change nothing yet: mq-deadline is better than noop")
+            && (advice.sentence)
+                .contains("kyber looks better still (p99 read latency of victim -3"),
+        "{}",
+        advice.sentence
+    );
+    assert_eq!((advice.take, advice.commands.len()), (None, 0));
+}
