@@ -41,7 +41,7 @@ impl Comparison {
             })?;
             let verdict = &mut section.verdict;
             // These contests are of rows whose work differs.
-            verdict.bandwidth = None;
+            verdict.bandwidths.clear();
             verdict.tails.clear();
             verdict.times.clear();
             verdict.sentence = sentence;

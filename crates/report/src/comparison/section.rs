@@ -43,17 +43,7 @@ impl Section {
         processes: Vec<ProcessFigures>,
         pairs: &Pairs,
     ) -> Section {
-        let mut bandwidths = vec![Vec::new(); names.len()];
         let mut tails = Vec::new();
-        let of_all = |table: &&DirectionTable| table.job.is_none();
-        let has_own_times = directions.iter().filter(of_all).all(|t| t.has_own_times);
-        for table in directions.iter().filter(of_all) {
-            for (total, own) in bandwidths.iter_mut().zip(table.repeats(Metric::Bandwidth)) {
-                total.resize(own.len().max(total.len()), 0.0);
-                let both = total.iter_mut().zip(own);
-                both.for_each(|(total, own)| *total += own);
-            }
-        }
         let of_one_job = |table: &&DirectionTable| !table.several_jobs;
         let can_tell = |table: &&DirectionTable| table.can_tell(Metric::P99);
         for table in directions.iter().filter(of_one_job).filter(can_tell) {
@@ -65,21 +55,47 @@ impl Section {
                 ..contest
             });
         }
-        let bandwidth = (!has_own_times)
-            .then(|| Contest::decide(names, &bandwidths, Metric::Bandwidth, None, pairs));
+        let bandwidths = bandwidths(names, &directions, pairs);
         let times = processes::contests(names, &processes, pairs);
-        let trade = bandwidth
-            .as_ref()
-            .and_then(|bandwidth| trade::clause(bandwidth, &directions));
+        let trades = bandwidths.iter();
+        let trades: Vec<String> = trades
+            .filter_map(|bandwidth| trade::clause(bandwidth, &directions))
+            .collect();
         Section {
             group_id,
             title,
-            verdict: Verdict::new(bandwidth, tails, times, trade),
+            verdict: Verdict::new(bandwidths, tails, times, &trades),
             directions,
             processes,
             idle: Vec::new(),
         }
     }
+}
+
+/// Returns the contests for the bandwidth of each job, all directions together.
+fn bandwidths(names: &[String], directions: &[DirectionTable], pairs: &Pairs) -> Vec<Contest> {
+    let of_one_job = || directions.iter().filter(|table| !table.several_jobs);
+    let mut jobs: Vec<&Option<String>> = Vec::new();
+    for table in of_one_job().filter(|table| !table.has_own_times) {
+        if !jobs.contains(&&table.job) {
+            jobs.push(&table.job);
+        }
+    }
+    let contest = |job: &Option<String>| {
+        let mut totals = vec![Vec::new(); names.len()];
+        for table in of_one_job().filter(|table| table.job == *job) {
+            for (total, own) in totals.iter_mut().zip(table.repeats(Metric::Bandwidth)) {
+                total.resize(own.len().max(total.len()), 0.0);
+                let both = total.iter_mut().zip(own);
+                both.for_each(|(total, own)| *total += own);
+            }
+        }
+        Contest {
+            job: job.clone(),
+            ..Contest::decide(names, &totals, Metric::Bandwidth, None, pairs)
+        }
+    };
+    jobs.into_iter().map(contest).collect()
 }
 
 /// Returns all groups of the job.

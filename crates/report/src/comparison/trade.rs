@@ -27,14 +27,14 @@ pub(crate) fn clause(bandwidth: &Contest, directions: &[DirectionTable]) -> Opti
             change(&change_of.relative)
         ))
     };
-    let losses: Vec<String> = directions
+    let own = directions
         .iter()
-        .filter(|table| table.job.is_none())
-        .filter_map(loss)
-        .collect();
+        .filter(|table| !table.several_jobs && table.job == bandwidth.job);
+    let losses: Vec<String> = own.filter_map(loss).collect();
+    let of_job = (bandwidth.job.as_ref()).map_or(String::new(), |job| format!(" of {job}"));
     (!losses.is_empty()).then(|| {
         format!(
-            "{leader}'s bandwidth by direction against {against}: {}",
+            "{leader}'s bandwidth{of_job} by direction against {against}: {}",
             and_list(&losses)
         )
     })

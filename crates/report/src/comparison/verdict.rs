@@ -20,10 +20,9 @@ const NEGLIGIBLE_UNFAIRNESS: f64 = 0.05;
 /// The verdict on a section of the job.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Verdict {
-    /// The contest for the bandwidth of all directions together; `None` where the I/Os have
-    /// times of their own, so that their rate is not the schedulers' doing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bandwidth: Option<Contest>,
+    /// The contests for the bandwidth of each job, all directions together; none of a job whose
+    /// I/Os have times of their own, so that their rate is not the schedulers' doing.
+    pub bandwidths: Vec<Contest>,
     /// The contests for the 99th percentile of latency, by direction.
     pub tails: Vec<Contest>,
     /// The contests for the time of each job that ended, and for fairness where
@@ -180,20 +179,20 @@ fn is_beaten(metric: Metric, lead: Option<Change>) -> bool {
 }
 
 impl Verdict {
-    /// Makes the verdict; `trade` is a clause on the losses of the bandwidth's winner.
+    /// Makes the verdict; `trades` are clauses on the losses of the bandwidths' winners.
     pub(crate) fn new(
-        bandwidth: Option<Contest>,
+        bandwidths: Vec<Contest>,
         tails: Vec<Contest>,
         times: Vec<Contest>,
-        trade: Option<String>,
+        trades: &[String],
     ) -> Verdict {
-        let contests: Vec<&Contest> = bandwidth.iter().chain(&tails).chain(&times).collect();
+        let contests: Vec<&Contest> = bandwidths.iter().chain(&tails).chain(&times).collect();
         let mut sentence = sentence(&contests);
-        if let Some(trade) = trade {
+        for trade in trades {
             sentence = format!("{}; {trade}.", sentence.trim_end_matches('.'));
         }
         Verdict {
-            bandwidth,
+            bandwidths,
             tails,
             times,
             sentence,
@@ -201,7 +200,7 @@ impl Verdict {
     }
 
     fn contests(&self) -> impl Iterator<Item = &Contest> {
-        let first = self.bandwidth.iter();
+        let first = self.bandwidths.iter();
         first.chain(&self.tails).chain(&self.times)
     }
 }
@@ -271,7 +270,7 @@ pub(crate) fn headline(verdicts: Vec<&Verdict>) -> String {
         [] => "Nothing ran.".to_string(),
         [only] => only.sentence.clone(),
         several => {
-            let bandwidths = several.iter().filter_map(|v| v.bandwidth.as_ref());
+            let bandwidths = several.iter().flat_map(|v| &v.bandwidths);
             let tails = several.iter().flat_map(|v| &v.tails);
             let mut all = several.iter().flat_map(|v| v.contests());
             let untested = all.any(|c| c.outcome == Outcome::Untested);
@@ -281,8 +280,8 @@ pub(crate) fn headline(verdicts: Vec<&Verdict>) -> String {
             };
             let (bandwidths, tails): (Vec<_>, Vec<_>) = (bandwidths.collect(), tails.collect());
             format!(
-                "Of the {} groups' bandwidths {}; of {} p99 latencies, one for each job and \
-                 direction, {}{caveat}.",
+                "Of {} bandwidths, one for each job, {}; of {} p99 latencies, one for each job \
+                 and direction, {}{caveat}.",
                 bandwidths.len(),
                 tally(&bandwidths),
                 tails.len(),
@@ -406,7 +405,7 @@ mod tests {
         assert_eq!(contest.outcome, Outcome::Shared);
         assert_eq!(contest.leaders, ["ac", "deadline"]);
         assert_eq!(contest.against, "noop");
-        let sentence = Verdict::new(Some(contest), Vec::new(), Vec::new(), None).sentence;
+        let sentence = Verdict::new(vec![contest], Vec::new(), Vec::new(), &[]).sentence;
         assert_eq!(
             sentence,
             "ac and deadline share the lead in bandwidth (+10.6 % ±1.5 % to +10.4 % ±1.1 % against \
@@ -427,7 +426,7 @@ mod tests {
             (&["ac".to_string()][..], "deadline")
         );
         assert_eq!(contest.unsure, ["noop"]);
-        let sentence = Verdict::new(Some(contest), Vec::new(), Vec::new(), None).sentence;
+        let sentence = Verdict::new(vec![contest], Vec::new(), Vec::new(), &[]).sentence;
         assert!(
             sentence.ends_with("against deadline; noop too varied to tell)."),
             "{sentence}"
@@ -455,11 +454,11 @@ mod tests {
         let wins = bandwidth(&[vec![100.0, 100.0], vec![110.0, 110.0]]);
         let tail = read_tail(&[vec![900.0, 900.0], vec![450.0, 450.0]]);
         let noise = read_tail(&[vec![900.0, 950.0], vec![950.0, 900.0]]);
-        let group = |tails: Vec<Contest>| Verdict::new(Some(wins.clone()), tails, Vec::new(), None);
+        let group = |tails: Vec<Contest>| Verdict::new(vec![wins.clone()], tails, Vec::new(), &[]);
         let groups = [group(vec![tail, noise.clone()]), group(vec![noise])];
         assert_eq!(
             headline(groups.iter().collect()),
-            "Of the 2 groups' bandwidths deadline leads 2; of 3 p99 latencies, one for each job \
+            "Of 2 bandwidths, one for each job, deadline leads 2; of 3 p99 latencies, one for each job \
              and direction, deadline leads 1 and 2 have no single leader."
         );
     }
@@ -470,23 +469,23 @@ mod tests {
         let also = read_tail(&[vec![900.0, 900.0], vec![450.0, 450.0]]);
         let noise = read_tail(&[vec![900.0, 950.0], vec![950.0, 900.0]]);
         assert_eq!(
-            Verdict::new(Some(wins.clone()), vec![also], Vec::new(), None).sentence,
+            Verdict::new(vec![wins.clone()], vec![also], Vec::new(), &[]).sentence,
             "deadline wins bandwidth (+10.0 % against noop) and p99 read latency (-50.0 % \
              against noop)."
         );
         assert_eq!(
-            Verdict::new(Some(wins), vec![noise.clone()], Vec::new(), None).sentence,
+            Verdict::new(vec![wins], vec![noise.clone()], Vec::new(), &[]).sentence,
             "deadline wins bandwidth (+10.0 % against noop); p99 read latency differs only \
              within the noise."
         );
         let same = bandwidth(&[vec![100.0, 100.0], vec![100.0, 100.0]]);
         assert_eq!(
-            Verdict::new(Some(same), vec![noise], Vec::new(), None).sentence,
+            Verdict::new(vec![same], vec![noise], Vec::new(), &[]).sentence,
             "No scheduler wins: bandwidth and p99 read latency differ only within the noise."
         );
         let alone = bandwidth(&[vec![1.0]]);
         assert!(
-            Verdict::new(Some(alone), Vec::new(), Vec::new(), None)
+            Verdict::new(vec![alone], Vec::new(), Vec::new(), &[])
                 .sentence
                 .contains("only one scheduler")
         );

@@ -40,7 +40,7 @@ mod tests {
             assert!(cell["change"]["relative"]["mean"].is_f64(), "{metric}");
         }
         assert_eq!(
-            json["sections"][0]["verdict"]["bandwidth"]["outcome"],
+            json["sections"][0]["verdict"]["bandwidths"][0]["outcome"],
             "wins"
         );
         assert_eq!(json["channels"][0]["busy"].as_array().unwrap().len(), 8);

@@ -50,6 +50,34 @@ fn directions_are_those_the_job_has() {
     assert_eq!(comparison.sections[0].verdict.tails.len(), 1);
 }
 
+/// What one job loses is not made up for by what another gains.
+#[test]
+fn bandwidths_of_different_jobs_are_not_added() {
+    let mut schedulers = goals::victim_and_reader();
+    for run in &mut schedulers[1].runs {
+        run.jobs[1].read.bytes *= 2;
+    }
+    let comparison = compare(&schedulers);
+    let bandwidths = comparison.sections[0].verdict.bandwidths.iter();
+    let won: Vec<_> = bandwidths
+        .map(|contest| (contest.job.as_deref(), contest.leaders[0].as_str()))
+        .collect();
+    assert_eq!(
+        won,
+        [(Some("reader"), "noop"), (Some("victim"), "mq-deadline")]
+    );
+    assert!(
+        comparison
+            .headline
+            .contains("noop wins bandwidth of reader")
+            && comparison
+                .headline
+                .contains("mq-deadline wins bandwidth of victim"),
+        "{}",
+        comparison.headline
+    );
+}
+
 #[test]
 fn each_group_is_a_section() {
     let mut schedulers = three_schedulers(2);
@@ -69,7 +97,7 @@ fn each_group_is_a_section() {
     assert!(
         comparison
             .headline
-            .starts_with("Of the 2 groups' bandwidths ac leads 2;")
+            .starts_with("Of 2 bandwidths, one for each job, ac leads 2;")
     );
 }
 
