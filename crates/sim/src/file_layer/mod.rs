@@ -13,7 +13,7 @@ mod owners;
 mod tree;
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -188,15 +188,15 @@ impl Wake for TaskWaker {
     }
 }
 
-/// A part of a drive that has been opened as a file, so that the next who opens it
-/// shares its pages.
+/// A part of a drive that has been opened as a file: the drive, where it begins, and whether it
+/// is a block device.
+type PartOfDrive = (usize, u64, bool);
+
+/// What is shared by all who open a part of a drive.
 struct KnownFile {
-    disk: usize,
-    base_bytes: u64,
     /// Its inode, and that inode's `i_rwsem`; a block device is written without.
     inode: InodeId,
     write_lock: Option<Rc<WriteLock>>,
-    is_device: bool,
 }
 
 /// The page cache of a run.
@@ -205,7 +205,7 @@ pub(crate) struct FileLayer {
     /// By CPU, the memory node near to it.
     nodes: Vec<u8>,
     read_ahead_kb: u32,
-    known: Vec<KnownFile>,
+    known: BTreeMap<PartOfDrive, KnownFile>,
     tasks: Vec<Task>,
     woken: Arc<Woken>,
     called: CalledOwners,
@@ -258,7 +258,7 @@ impl FileLayer {
                 .map(|cpu| (cpu / cpus_of_node) as u8)
                 .collect(),
             read_ahead_kb: caching.read_ahead_kb,
-            known: Vec::new(),
+            known: BTreeMap::new(),
             tasks: Vec::new(),
             woken: Arc::default(),
             called: CalledOwners::default(),
@@ -313,9 +313,8 @@ impl FileLayer {
         (base_bytes, bytes): (u64, u64),
         is_device: bool,
     ) -> FileId {
-        let same =
-            |f: &&KnownFile| (f.disk, f.base_bytes, f.is_device) == (number, base_bytes, is_device);
-        let (inode, write_lock) = match self.known.iter().find(same) {
+        let known = self.known.get(&(number, base_bytes, is_device));
+        let (inode, write_lock) = match known {
             Some(known) => (known.inode, known.write_lock.clone()),
             None => self.add_file((number, disk), (base_bytes, bytes), is_device),
         };
@@ -360,13 +359,11 @@ impl FileLayer {
             self.vfs.device_opened(inode);
         }
         let write_lock = (!is_device).then(Rc::default);
-        self.known.push(KnownFile {
-            disk: number,
-            base_bytes,
+        let known = KnownFile {
             inode,
             write_lock: write_lock.clone(),
-            is_device,
-        });
+        };
+        self.known.insert((number, base_bytes, is_device), known);
         (inode, write_lock)
     }
 
@@ -384,13 +381,11 @@ impl FileLayer {
         let mounted = Tree::mount(&self.vfs, (kind, files), (number, size_bytes), readahead)?;
         // Who opens the drive shares the pages of the mount, which has it open as well.
         self.vfs.device_opened(mounted.device());
-        self.known.push(KnownFile {
-            disk: number,
-            base_bytes: 0,
+        let device = KnownFile {
             inode: mounted.device(),
             write_lock: None,
-            is_device: true,
-        });
+        };
+        self.known.entry((number, 0, true)).or_insert(device);
         self.tree = Some(mounted);
         Ok(())
     }
