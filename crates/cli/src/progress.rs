@@ -76,6 +76,29 @@ pub(crate) fn run(
     run_observed(world, plan, caller, (stop, &ended)).map(|finished| finished.rows)
 }
 
+/// Runs an experiment as [`run`] does; `None` if `stop` was set before its end.
+pub(crate) fn run_unless_stopped(
+    world: &impl World,
+    plan: &Plan,
+    caller: &Caller<'_>,
+    stop: &AtomicBool,
+) -> Result<Option<Vec<Row>>, Failure> {
+    let finished = run_observed(world, plan, caller, (stop, &AtomicUsize::new(0)))?;
+    Ok((!stop.load(Ordering::Relaxed)).then_some(finished.rows))
+}
+
+/// Calls `run` with a flag that the calling program sets, or else Ctrl-C, of which a second one
+/// ends the program. Returns whether it was set.
+pub(crate) fn until_stopped<T>(
+    caller: &Caller<'_>,
+    run: impl FnOnce(&AtomicBool) -> Result<T, Failure>,
+) -> Result<(T, bool), Failure> {
+    match caller.abandon() {
+        Some(stop) => Ok((run(stop)?, stop.load(Ordering::Relaxed))),
+        None => until_interrupted(run),
+    }
+}
+
 /// The end of runs that are under way.
 struct UnderWay<'a> {
     /// The flag that ends them at once.
@@ -312,13 +335,14 @@ impl Display {
     fn show(&self, done: f64, ended: usize, runs: usize) {
         self.bar.set_length((runs as f64 * STEPS) as u64);
         self.bar.set_position((done * STEPS) as u64);
-        self.bar.set_message(format!("{ended}/{runs} runs"));
+        let state = state(self.started.elapsed(), done, ended, runs);
         if let Some(plain) = &self.plain {
             let mut plain = plain.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(line) = plain.next(self.started.elapsed(), done, ended, runs) {
-                eprintln!("{line}");
+            if plain.is_due(self.started.elapsed()) {
+                eprintln!("blklab: {state}");
             }
         }
+        self.bar.set_message(state);
     }
 
     fn finish(&self) {
@@ -334,15 +358,21 @@ struct PlainLines {
 }
 
 impl PlainLines {
-    /// Returns the next line; `None` until [`PLAIN_INTERVAL`] has passed since the last.
-    fn next(&mut self, elapsed: Duration, done: f64, ended: usize, runs: usize) -> Option<String> {
-        if elapsed.saturating_sub(self.printed_at) < PLAIN_INTERVAL {
-            return None;
+    /// Whether the next line is due: [`PLAIN_INTERVAL`] has passed since the last.
+    fn is_due(&mut self, elapsed: Duration) -> bool {
+        let is_due = elapsed.saturating_sub(self.printed_at) >= PLAIN_INTERVAL;
+        if is_due {
+            self.printed_at = elapsed;
         }
-        self.printed_at = elapsed;
-        let left_s = elapsed.as_secs_f64() * (runs as f64 - done).max(0.0) / done;
-        Some(format!("blklab: {ended}/{runs} runs{}", time_left(left_s)))
+        is_due
     }
+}
+
+/// Says how many of `runs` have ended, and how long the rest takes by how many are `done`,
+/// including parts of runs.
+fn state(elapsed: Duration, done: f64, ended: usize, runs: usize) -> String {
+    let left_s = elapsed.as_secs_f64() * (runs as f64 - done).max(0.0) / done;
+    format!("{ended}/{runs} runs{}", time_left(left_s))
 }
 
 /// Formats the time that is left; empty while it is not known.
@@ -364,7 +394,7 @@ fn bar(runs: usize) -> ProgressBar {
     };
     let steps = (runs as f64 * STEPS) as u64;
     let bar = ProgressBar::with_draw_target(Some(steps), target);
-    if let Ok(style) = ProgressStyle::with_template("{bar:40} {msg}, {eta} left") {
+    if let Ok(style) = ProgressStyle::with_template("{bar:40} {msg}") {
         bar.set_style(style);
     }
     bar.set_message(format!("0/{runs} runs"));
@@ -388,13 +418,15 @@ mod tests {
     #[test]
     fn plain_lines_are_half_a_minute_apart() {
         let mut plain = PlainLines::default();
-        let mut next = |at_s, done, ended| plain.next(Duration::from_secs(at_s), done, ended, 12);
-        assert_eq!(next(29, 1.0, 1), None);
-        let first = next(30, 3.0, 2);
-        assert_eq!(first.as_deref(), Some("blklab: 2/12 runs, 2 min left"));
-        assert_eq!(next(59, 6.0, 6), None);
-        let second = next(60, 8.0, 8);
-        assert_eq!(second.as_deref(), Some("blklab: 8/12 runs, 30 s left"));
+        let due = [29, 30, 59, 60].map(|at_s| plain.is_due(Duration::from_secs(at_s)));
+        assert_eq!(due, [false, true, false, true]);
+    }
+
+    #[test]
+    fn the_time_left_is_that_of_the_runs_to_come() {
+        let at = |at_s, done, ended| state(Duration::from_secs(at_s), done, ended, 12);
+        assert_eq!(at(30, 3.0, 2), "2/12 runs, 2 min left");
+        assert_eq!(at(60, 8.0, 8), "8/12 runs, 30 s left");
     }
 
     #[test]
@@ -429,8 +461,7 @@ mod tests {
 
     #[test]
     fn the_time_left_is_unknown_before_any_progress() {
-        let line = PlainLines::default().next(PLAIN_INTERVAL, 0.0, 0, 4);
-        assert_eq!(line.as_deref(), Some("blklab: 0/4 runs"));
+        assert_eq!(state(PLAIN_INTERVAL, 0.0, 0, 4), "0/4 runs");
         assert_eq!(time_left(3.0 * 3600.0), ", 3 h left");
     }
 }
