@@ -10,8 +10,17 @@ const ENDLESS: &str = "[a]\nfilename=/dev/x\nrw=randread\nbs=4k\ndirect=1\n";
 /// As long as a real run has to be for the second to be under way when the first has ended.
 const LONG: &str = "[a]\nfilename=/dev/x\nrw=randread\nbs=4k\ndirect=1\nruntime=60\ntime_based\n";
 
-/// Interrupts the command once it has said so much on standard error, or at once.
-fn interrupted(place: &Place, args: &[&str]) -> (Option<i32>, String, Duration) {
+/// A command that was interrupted.
+struct Interrupted {
+    status: Option<i32>,
+    out: String,
+    err: String,
+    /// The time that it went on for.
+    took: Duration,
+}
+
+/// Interrupts the command after so much time.
+fn interrupted(place: &Place, args: &[&str], after: Duration) -> Interrupted {
     let mut child = Command::new(env!("CARGO_BIN_EXE_blklab"))
         .args(args)
         .current_dir(place.path(""))
@@ -19,7 +28,7 @@ fn interrupted(place: &Place, args: &[&str]) -> (Option<i32>, String, Duration) 
         .stderr(Stdio::piped())
         .spawn()
         .expect("the program starts");
-    std::thread::sleep(Duration::from_millis(700));
+    std::thread::sleep(after);
     let pid = i32::try_from(child.id()).expect("a number");
     let pid = rustix::process::Pid::from_raw(pid).expect("a process");
     rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it runs");
@@ -31,18 +40,37 @@ fn interrupted(place: &Place, args: &[&str]) -> (Option<i32>, String, Duration) 
         assert!(since.elapsed() < Duration::from_secs(60), "it goes on");
         std::thread::sleep(Duration::from_millis(20));
     };
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    (output.status.code(), said, since.elapsed())
+    Interrupted {
+        status: output.status.code(),
+        out: String::from_utf8_lossy(&output.stdout).into_owned(),
+        err: String::from_utf8_lossy(&output.stderr).into_owned(),
+        took: since.elapsed(),
+    }
 }
 
 #[test]
 fn ctrl_c_ends_at_once_where_no_run_has_ended() {
     let place = Place::new();
     place.file("a.fio", ENDLESS);
-    let (status, said, took) = interrupted(&place, &["compare", "a.fio", "--drive", "nvme"]);
-    assert_eq!(status, Some(130), "{said}");
-    assert!(said.contains("stopped before any run had ended"), "{said}");
-    assert!(took < Duration::from_secs(5), "{took:?}");
+    let args = ["compare", "a.fio", "--drive", "nvme"];
+    let done = interrupted(&place, &args, Duration::from_millis(700));
+    assert_eq!(done.status, Some(130), "{}", done.err);
+    let said = "stopped before any run had ended";
+    assert!(done.err.contains(said), "{}", done.err);
+    assert!(done.took < Duration::from_secs(5), "{:?}", done.took);
+}
+
+#[test]
+fn ctrl_c_ends_tune_with_the_best_so_far() {
+    let place = Place::new();
+    let short = "[a]\nfilename=/dev/x\nrw=randread\nbs=4k\ndirect=1\nruntime=20ms\ntime_based\n";
+    place.file("a.fio", short);
+    let args = "tune a.fio --drive nvme --goal a.iops --schedulers none,bfq --repeats 10000";
+    let args: Vec<&str> = args.split(' ').collect();
+    let done = interrupted(&place, &args, Duration::from_secs(4));
+    assert_eq!(done.status, Some(130), "{}", done.err);
+    assert!(done.out.contains("what to do:"), "{}", done.out);
+    assert!(done.took < Duration::from_secs(10), "{:?}", done.took);
 }
 
 #[test]

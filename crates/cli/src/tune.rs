@@ -1,5 +1,8 @@
 //! `blklab tune`.
 
+use std::ops::Range;
+use std::sync::atomic::AtomicBool;
+
 use blklab_experiment::{
     FINALISTS, HalvingOutcome, Plan, Row, Setting, Simulated, WorkloadSource, halve,
     usual_queue_settings, usual_settings, with_values,
@@ -112,6 +115,70 @@ fn refuse(args: &TuneArgs) -> Result<(), Failure> {
     }
 }
 
+/// A search for the best of some settings.
+struct Search<'a> {
+    args: &'a TuneArgs,
+    work: &'a WorkloadSource,
+    caller: &'a Caller<'a>,
+    settings: &'a [Setting],
+    /// The runs of each setting so far.
+    found: Vec<Vec<Results>>,
+    /// What each setting scored in the first round.
+    first_scores: Vec<Option<f64>>,
+}
+
+impl Search<'_> {
+    /// Runs settings with these repeats, and returns their scores by all runs that they have had;
+    /// `None` if it was stopped.
+    fn round(
+        &mut self,
+        left: &[usize],
+        new: Range<usize>,
+        stop: &AtomicBool,
+    ) -> Result<Option<Vec<Option<f64>>>, Failure> {
+        let (sweep, models) = (&self.args.sweep, &self.args.work.models);
+        let of_round: Vec<Setting> = left.iter().map(|at| self.settings[*at].clone()).collect();
+        let mut world = Simulated::new(self.work, &of_round)?;
+        (world.replay, world.varies_arrivals) = (self.args.work.pace.replay()?, true);
+        let plan = Plan {
+            repeats: new.len(),
+            seed: models.seed().wrapping_add(new.start as u64),
+            threads: sweep.threads,
+            ..Plan::default()
+        };
+        let ran = progress::run_unless_stopped(&world, &plan, self.caller, stop)?;
+        let Some(ran) = ran else {
+            return Ok(None);
+        };
+        for (at, row) in left.iter().zip(ran) {
+            self.found[*at].extend(row.runs);
+        }
+        let compared = Compared::new(sweep, self.runs_of(left), Origin::default())?;
+        let Some(judgement) = compared.comparison.judgement else {
+            return Ok(Some(Vec::new()));
+        };
+        if judgement.is_unmeasured() {
+            return Err(Failure::mistake(&judgement.sentence));
+        }
+        if self.first_scores.is_empty() {
+            self.first_scores = judgement.scores();
+        }
+        Ok(Some(match self.args.pareto {
+            true => Front::scores(&judgement),
+            false => judgement.scores(),
+        }))
+    }
+
+    /// Returns the runs of these settings so far.
+    fn runs_of(&self, of: &[usize]) -> Vec<Row> {
+        let row = |at: &usize| Row {
+            label: self.settings[*at].label.clone(),
+            runs: self.found[*at].clone(),
+        };
+        of.iter().map(row).collect()
+    }
+}
+
 /// Finds the best settings, and compares them with the first.
 fn tuned(
     args: &mut TuneArgs,
@@ -119,8 +186,8 @@ fn tuned(
     caller: &Caller<'_>,
 ) -> Result<Tuned, Failure> {
     let (settings, plain) = settings(args, work)?;
+    let args = &*args;
     let (sweep, models) = (&args.sweep, &args.work.models);
-    let replay = args.work.pace.replay()?;
     sweep.check_goals(work, models, &settings)?;
     if let Some(world) = args.verify_on {
         real_time(args, &settings).check(world)?;
@@ -130,43 +197,25 @@ fn tuned(
         whole.check_modelled()?;
     }
     let repeats = sweep.repeats.unwrap_or(REPEATS);
-    let mut found: Vec<Vec<Results>> = vec![Vec::new(); settings.len()];
-    let mut first_scores = Vec::new();
-    let count = if args.pareto {
-        FRONT_FINALISTS
-    } else {
-        FINALISTS
+    let count = match args.pareto {
+        true => FRONT_FINALISTS,
+        false => FINALISTS,
     };
-    let outcome = halve(settings.len(), plain, repeats, count, |left, new| {
-        let of_round: Vec<Setting> = left.iter().map(|at| settings[*at].clone()).collect();
-        let mut world = Simulated::new(work, &of_round)?;
-        (world.replay, world.varies_arrivals) = (replay, true);
-        let plan = Plan {
-            repeats: new.len(),
-            seed: models.seed().wrapping_add(new.start as u64),
-            threads: sweep.threads,
-            ..Plan::default()
-        };
-        let ran = progress::run(&world, &plan, caller)?;
-        for (at, row) in left.iter().zip(ran) {
-            found[*at].extend(row.runs);
-        }
-        let compared = Compared::new(sweep, runs_of(left, &settings, &found), Origin::default())?;
-        let judgement = compared.comparison.judgement;
-        if let Some(judgement) = judgement.as_ref().filter(|found| found.is_unmeasured()) {
-            return Err(Failure::mistake(&judgement.sentence));
-        }
-        let Some(judgement) = judgement else {
-            return Ok(Vec::new());
-        };
-        if first_scores.is_empty() {
-            first_scores = judgement.scores();
-        }
-        Ok::<_, Failure>(match args.pareto {
-            true => Front::scores(&judgement),
-            false => judgement.scores(),
-        })
+    let mut search = Search {
+        args,
+        work,
+        caller,
+        settings: &settings,
+        found: vec![Vec::new(); settings.len()],
+        first_scores: Vec::new(),
+    };
+    let (outcome, interrupted) = progress::until_stopped(caller, |stop| {
+        let round = |left: &[usize], new: Range<usize>| search.round(left, new, stop);
+        halve(settings.len(), plain, repeats, count, round)
     })?;
+    if outcome.finalists.is_empty() {
+        return Err(Failure::Interrupted);
+    }
     let descriptions = whole.descriptions();
     let origin = Origin {
         command: caller.command.clone(),
@@ -174,32 +223,48 @@ fn tuned(
         drive_text: descriptions.drive,
         machine_text: descriptions.machine,
     };
-    let mut compared = Compared::new(
-        sweep,
-        runs_of(&outcome.finalists, &settings, &found),
-        origin,
-    )?;
-    let finalists = outcome.finalists.iter().map(|at| settings[*at].clone());
-    let finalists: Vec<Setting> = finalists.collect();
+    let mut compared = Compared::new(sweep, search.runs_of(&outcome.finalists), origin)?;
     let comparison = &mut compared.comparison;
-    comparison.question = Some(question(sweep));
-    if let (true, Some(judgement)) = (args.pareto, &comparison.judgement) {
-        comparison.front = Some(Front::new(judgement, &comparison.schedulers));
-    }
-    comparison
-        .notes
-        .extend(notes(&outcome, &settings, &first_scores, repeats));
-    let choices = advice::choices_of_models(&finalists, work, sweep.kernel())?;
-    if let Some(choices) = choices {
-        comparison.advice = choices.advise(comparison);
-        let answer = choices.answer(comparison);
-        let choice = choice_of(comparison, answer.as_ref()).map(str::to_string);
-        verify(args, &finalists, comparison, choice, caller)?;
-    }
+    comparison.interrupted = interrupted;
+    let notes = notes(&outcome, &settings, &search.first_scores, repeats);
+    comparison.notes.extend(notes);
+    let finalists = outcome.finalists.iter().map(|at| settings[*at].clone());
+    answer(
+        args,
+        work,
+        &finalists.collect::<Vec<_>>(),
+        comparison,
+        caller,
+    )?;
     Ok(Tuned {
         compared,
         runs: outcome.runs,
     })
+}
+
+/// Adds the answer to a comparison of the settings that were found, and their measurement if that
+/// is asked for and nobody interrupted.
+fn answer(
+    args: &TuneArgs,
+    work: &WorkloadSource,
+    finalists: &[Setting],
+    comparison: &mut Comparison,
+    caller: &Caller<'_>,
+) -> Result<(), Failure> {
+    comparison.question = Some(question(&args.sweep));
+    if let (true, Some(judgement)) = (args.pareto, &comparison.judgement) {
+        comparison.front = Some(Front::new(judgement, &comparison.schedulers));
+    }
+    let Some(choices) = advice::choices_of_models(finalists, work, args.sweep.kernel())? else {
+        return Ok(());
+    };
+    comparison.advice = choices.advise(comparison);
+    let answer = choices.answer(comparison);
+    let choice = choice_of(comparison, answer.as_ref()).map(str::to_string);
+    match comparison.interrupted {
+        true => Ok(()),
+        false => verify(args, finalists, comparison, choice, caller),
+    }
 }
 
 /// Measures the settings that were found, if that is asked for, beside the one that the
@@ -270,15 +335,6 @@ fn settings(args: &mut TuneArgs, work: &WorkloadSource) -> Result<(Vec<Setting>,
     Ok((settings, plain))
 }
 
-/// Returns the runs of these settings so far.
-fn runs_of(of: &[usize], settings: &[Setting], found: &[Vec<Results>]) -> Vec<Row> {
-    let row = |at: &usize| Row {
-        label: settings[*at].label.clone(),
-        runs: found[*at].clone(),
-    };
-    of.iter().map(row).collect()
-}
-
 fn question(sweep: &SweepArgs) -> String {
     let goals = sweep.goals().goals;
     let goals: Vec<String> = goals.iter().map(ToString::to_string).collect();
@@ -295,9 +351,9 @@ fn notes(
     let (tried, runs) = (settings.len(), outcome.runs);
     let mut notes = vec![format!(
         "{tried} settings were tried by {runs} runs, where all of them {repeats} times would be \
-         {}; these have been run {repeats} times; of settings with equal results only the first \
-         went on",
-        tried * repeats
+         {}; these have been run {} times; of settings with equal results only the first went on",
+        tried * repeats,
+        outcome.repeats
     )];
     if scores.iter().all(Option::is_none) {
         notes.push("no setting keeps the limits".to_string());

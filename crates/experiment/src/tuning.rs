@@ -29,11 +29,15 @@ pub struct HalvingOutcome {
     pub finalists: Vec<usize>,
     /// The number of runs.
     pub runs: usize,
+    /// How often each finalist was run.
+    pub repeats: usize,
 }
 
 /// Finds the best `finalists` of `settings` settings. The first `kept`, with which the others
 /// are compared, are never left out. `round` runs settings with these repeats and returns the
-/// score of each by all runs that it has had: more is better, `None` excludes a setting.
+/// score of each by all runs that it has had: more is better, `None` excludes a setting. If it
+/// returns none, the search ends with the best of the round before; there are no finalists if
+/// that was the first.
 ///
 /// # Errors
 /// If a round fails.
@@ -42,12 +46,25 @@ pub fn halve<E>(
     kept: usize,
     repeats: usize,
     finalists: usize,
-    mut round: impl FnMut(&[usize], Range<usize>) -> Result<Vec<Option<f64>>, E>,
+    mut round: impl FnMut(&[usize], Range<usize>) -> Result<Option<Vec<Option<f64>>>, E>,
 ) -> Result<HalvingOutcome, E> {
     let mut left: Vec<usize> = (0..settings).collect();
     let (mut done, mut until, mut runs) = (0, 1, 0);
+    let ended = |left: Vec<usize>, runs, repeats| HalvingOutcome {
+        finalists: match repeats {
+            0 => Vec::new(),
+            _ => {
+                let others = best_and_kept(left.into_iter().skip(1), finalists, kept);
+                std::iter::once(0).chain(others).collect()
+            }
+        },
+        runs,
+        repeats,
+    };
     loop {
-        let scores = round(&left, done..until)?;
+        let Some(scores) = round(&left, done..until)? else {
+            return Ok(ended(left, runs, done));
+        };
         runs += left.len() * (until - done);
         let mut ranked: Vec<(usize, Option<f64>)> = left.iter().copied().zip(scores).collect();
         // The sort is stable: the first of equal settings is the one that goes on.
@@ -67,11 +84,7 @@ pub fn halve<E>(
             left.extend(best_other);
         }
         if until >= repeats {
-            let others = best_and_kept(left.into_iter().skip(1), finalists, kept);
-            return Ok(HalvingOutcome {
-                finalists: std::iter::once(0).chain(others).collect(),
-                runs,
-            });
+            return Ok(ended(left, runs, repeats));
         }
         done = until;
         // The finalists do the rest of their runs at once.
@@ -201,10 +214,8 @@ mod tests {
                     sums[*setting].1 += 1.0;
                 }
             }
-            Ok(left
-                .iter()
-                .map(|at| Some(sums[*at].0 / sums[*at].1))
-                .collect())
+            let mean = |at: &usize| Some(sums[*at].0 / sums[*at].1);
+            Ok(Some(left.iter().map(mean).collect()))
         });
         halved.expect("no round fails")
     }
@@ -225,13 +236,27 @@ mod tests {
     #[test]
     fn what_is_out_does_not_go_on_while_others_do() {
         let halved = halve::<()>(20, 1, 4, FINALISTS, |left, _| {
-            Ok(left
-                .iter()
-                .map(|at| (at % 2 == 1).then_some(*at as f64))
-                .collect())
+            let score = |at: &usize| (at % 2 == 1).then_some(*at as f64);
+            Ok(Some(left.iter().map(score).collect()))
         });
         let halved = halved.expect("no round fails");
         assert_eq!(halved.finalists, [0, 19, 17, 15, 13, 11]);
+    }
+
+    #[test]
+    fn a_search_that_is_ended_keeps_the_round_before() {
+        let ended_after = |rounds: usize| {
+            let mut round = 0..rounds;
+            let halved = halve::<()>(20, 1, 8, FINALISTS, |left, _| {
+                let score = |at: &usize| Some(*at as f64);
+                Ok(round.next().map(|_| left.iter().map(score).collect()))
+            });
+            let halved = halved.expect("no round fails");
+            (halved.finalists, halved.repeats, halved.runs)
+        };
+        assert_eq!(ended_after(0), (vec![], 0, 0));
+        assert_eq!(ended_after(1), (vec![0, 19, 18, 17, 16, 15], 1, 20));
+        assert_eq!(ended_after(2).1, 2);
     }
 
     #[test]
@@ -239,7 +264,7 @@ mod tests {
         // Four of five settings do what setting 0 does.
         let halved = halve::<()>(50, 1, 8, FINALISTS, |left, _| {
             let score = |at: &usize| Some(if at % 5 == 4 { *at as f64 } else { 0.0 });
-            Ok(left.iter().map(score).collect())
+            Ok(Some(left.iter().map(score).collect()))
         });
         let halved = halved.expect("no round fails");
         assert_eq!(halved.finalists, [0, 49, 44, 39, 34, 29]);
@@ -250,7 +275,7 @@ mod tests {
     #[test]
     fn where_all_do_the_same_one_is_compared_with_the_first() {
         let halved = halve::<()>(9, 1, 4, FINALISTS, |left, _| {
-            Ok(vec![Some(1.0); left.len()])
+            Ok(Some(vec![Some(1.0); left.len()]))
         });
         let halved = halved.expect("no round fails");
         assert_eq!(halved.finalists, [0, 1]);
@@ -262,7 +287,7 @@ mod tests {
         // Settings 1 to 3 do what setting 0 does, which is the worst.
         let score = |at: usize| if at < 4 { 0.0 } else { at as f64 };
         let halved = halve::<()>(40, 4, 8, FINALISTS, |left, _| {
-            Ok(left.iter().map(|at| Some(score(*at))).collect())
+            Ok(Some(left.iter().map(|at| Some(score(*at))).collect()))
         });
         let halved = halved.expect("no round fails");
         assert_eq!(halved.finalists, [0, 39, 38, 37, 36, 35, 1, 2, 3]);
@@ -270,7 +295,9 @@ mod tests {
 
     #[test]
     fn one_setting_is_its_own_best() {
-        let halved = halve::<()>(1, 1, 8, FINALISTS, |left, _| Ok(vec![None; left.len()]));
+        let halved = halve::<()>(1, 1, 8, FINALISTS, |left, _| {
+            Ok(Some(vec![None; left.len()]))
+        });
         assert_eq!(halved.map(|halved| halved.finalists), Ok(vec![0]));
     }
 
