@@ -301,6 +301,9 @@ fn odd_values_get_a_message_that_fits() {
     let seed = place.blklab(&["compare", "job.fio", "--seed", "-1"]);
     assert_eq!(seed.status, 2, "{}", seed.err);
     says(&seed.err, &["--seed", "from 0 to"]);
+    let early = place.blklab(&["compare", "job.fio", "--power-loss-at", "-3ms"]);
+    assert_eq!(early.status, 2, "{}", early.err);
+    says(&early.err, &["-3ms", "a number with its unit"]);
     says(
         &run(&["--schedulers", ","]),
         &["name is missing", "mq-deadline"],
@@ -545,6 +548,17 @@ fn a_trace_without_io_is_nothing_to_replay() {
             &["none.iolog: there is no I/O in it"],
         );
     }
+}
+
+#[test]
+fn processes_that_begin_beyond_the_end_blame_what_moved_them_there() {
+    let place = Place::new();
+    let job = "[a]\nfilename=/dev/x\nrw=read\noffset=120k\noffset_increment=100t\nnumjobs=2\n";
+    place.file("a.fio", job);
+    says(
+        &refused(&place, &["run", "a.fio", "--drive", "nvme"]),
+        &["a.fio:5: offset_increment=100t", "beyond the end"],
+    );
 }
 
 #[test]

@@ -210,7 +210,7 @@ pub(crate) struct ModelArgs {
     /// Cut the drives' power at this time of the run and give it back at once;
     /// requests in a drive then end with EIO, and jobs go on after that only
     /// with continue_on_error
-    #[arg(long, value_name = "TIME", value_parser = time_ns)]
+    #[arg(long, value_name = "TIME", value_parser = time_ns, allow_hyphen_values = true)]
     pub(crate) power_loss_at: Option<u64>,
 }
 

@@ -68,7 +68,7 @@ impl LayoutError {
     pub fn mistake(&self, spec: &JobSpec) -> JobError {
         let (options, help): (&[&str], &str) = match self {
             LayoutError::Offset { .. } => (
-                &["offset", "offset_increment"],
+                &["offset_increment", "offset"],
                 "begin where the file has something left",
             ),
             LayoutError::Block { .. } => (&["bs", "size"], "smaller blocks or a larger size"),
