@@ -216,13 +216,17 @@ fn random_reads(per_second: u64) -> String {
 #[test]
 fn a_replay_at_the_traces_times_is_judged_by_latency_and_an_overload_is_told() {
     let place = Place::new();
-    let compare = |per_second| {
+    let compare = |per_second, speed: &str| {
         place.file("t.csv", &random_reads(per_second));
         let args = ["replay", "t.csv", "--drive", "hdd-7200", "--repeats", "2"];
-        let args = [&args[..], &["--schedulers", "none,mq-deadline"]].concat();
+        let args = [
+            &args[..],
+            &["--schedulers", "none,mq-deadline", "--speed", speed],
+        ]
+        .concat();
         place.blklab(&args).ok().out
     };
-    let (calm, overloaded) = (compare(20), compare(500));
+    let (calm, overloaded) = (compare(20, "1"), compare(500, "1"));
     for out in [&calm, &overloaded] {
         assert!(!out.contains("bandwidth ("), "{out}");
         assert!(!out.contains("bandwidth and"), "{out}");
@@ -230,6 +234,10 @@ fn a_replay_at_the_traces_times_is_judged_by_latency_and_an_overload_is_told() {
     let falls_behind = "the drive falls behind the trace";
     assert!(!calm.contains(falls_behind), "{calm}");
     assert!(overloaded.contains(falls_behind), "{overloaded}");
+    let (_, advised) = overloaded.split_once("--speed ").expect("a speed");
+    let advised = advised.split_whitespace().next().expect("a number");
+    let slow = compare(500, advised);
+    assert!(!slow.contains(falls_behind), "{slow}");
 }
 
 /// The repeats of a replay are of one recording: they differ as chance in its timing does.

@@ -82,10 +82,15 @@ fn note_on_falling_behind(scheduler: &SchedulerRuns) -> Option<String> {
     let (due, late): (Vec<f64>, Vec<f64>) = jobs.filter_map(times).unzip();
     let (due_ns, late_ns) = (Estimate::of(&due).mean, Estimate::of(&late).mean);
     let is_behind = late_ns > due_ns * LATE_SHARE_MIN && late_ns > LATE_NS_MIN;
+    // As fast as the drive got through the trace, by two digits.
+    let speed = due_ns / (due_ns + late_ns);
+    let digits = 10_f64.powf(1.0 - speed.log10().floor());
+    let speed = (speed * digits).floor() / digits;
     (!due.is_empty() && is_behind).then(|| {
         format!(
             "{}: the drive falls behind the trace: the last I/O ended {} after it was due, in a \
-             trace of {}. Latencies are those of an overload; --speed 0.5 replays at half the rate",
+             trace of {}. Latencies are those of an overload; --speed {speed} replays as slowly \
+             as the drive went",
             scheduler.name,
             latency(late_ns),
             latency(due_ns),
