@@ -61,6 +61,18 @@ fn ctrl_c_ends_at_once_where_no_run_has_ended() {
 }
 
 #[test]
+fn ctrl_c_ends_a_run_with_what_it_has_done() {
+    let place = Place::new();
+    place.file("a.fio", ENDLESS);
+    let args = ["run", "a.fio", "--drive", "nvme"];
+    let done = interrupted(&place, &args, Duration::from_millis(700));
+    assert_eq!(done.status, Some(130), "{}", done.err);
+    assert!(done.err.contains("the run ends here"), "{}", done.err);
+    assert!(done.out.contains("read: IOPS="), "{}", done.out);
+    assert!(done.took < Duration::from_secs(5), "{:?}", done.took);
+}
+
+#[test]
 fn ctrl_c_ends_tune_with_the_best_so_far() {
     let place = Place::new();
     let short = "[a]\nfilename=/dev/x\nrw=randread\nbs=4k\ndirect=1\nruntime=20ms\ntime_based\n";

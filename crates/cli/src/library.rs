@@ -170,9 +170,10 @@ pub fn description(kind: &str, name: &str, values: &[(String, String)]) -> Resul
     }
 }
 
-fn output_of_run(
-    (results, origin): (blklab_stats::Results, blklab_report::Origin),
-) -> Result<CommandOutput, Failure> {
+fn output_of_run(ran: run::Ran) -> Result<CommandOutput, Failure> {
+    let run::Ran {
+        results, origin, ..
+    } = ran;
     let holds = failed_units(&results).0 == 0;
     let (text, json) = (
         fio_text::render(&results, None),

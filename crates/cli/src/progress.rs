@@ -109,6 +109,8 @@ struct UnderWay<'a> {
     unlimited: Option<String>,
     /// Files that are made before a run.
     files: u64,
+    /// Whether what is ended so has results.
+    keeps_cut: bool,
 }
 
 /// Runs an experiment as [`run`] does, and lets Ctrl-C end it with the runs done so far; a
@@ -127,6 +129,7 @@ pub(crate) fn run_interruptible<'a>(
         runtime_us: world.longest_runtime_us(),
         unlimited: world.unlimited_job().map(str::to_string),
         files: world.files_made(),
+        keeps_cut: world.keeps_aborted,
     };
     let never = AtomicUsize::new(0);
     if let Some(stop) = caller.abandon() {
@@ -187,7 +190,7 @@ impl UnderWay<'_> {
             let none_ended = ended.load(Ordering::Relaxed) == 0;
             if stop.load(Ordering::Relaxed) && !has_stopped {
                 has_stopped = true;
-                eprintln!("blklab: {}", stopping(none_ended));
+                eprintln!("blklab: {}", self.stopping(none_ended));
                 self.cut.fetch_or(none_ended, Ordering::Relaxed);
             }
             if none_ended && max_time.is_some_and(|limit| started.elapsed() > limit) {
@@ -197,6 +200,15 @@ impl UnderWay<'_> {
                 has_hinted = true;
                 eprintln!("blklab: {}", hint.as_deref().unwrap_or_default());
             }
+        }
+    }
+
+    /// Returns what the first Ctrl-C does.
+    fn stopping(&self, none_ended: bool) -> &'static str {
+        match (none_ended, self.keeps_cut) {
+            (true, true) => "the run ends here; Ctrl-C again ends it without results",
+            (true, false) => "stopped before any run had ended",
+            (false, _) => "the runs under way go on to their end; Ctrl-C again ends them",
         }
     }
 
@@ -213,14 +225,6 @@ impl UnderWay<'_> {
             )),
             _ => None,
         }
-    }
-}
-
-/// Returns what the first Ctrl-C does.
-fn stopping(none_ended: bool) -> &'static str {
-    match none_ended {
-        true => "stopped before any run had ended",
-        false => "the runs under way go on to their end; Ctrl-C again ends them",
     }
 }
 
@@ -438,6 +442,7 @@ mod tests {
                 runtime_us: None,
                 unlimited: job.map(str::to_string),
                 files,
+                keeps_cut: false,
             };
             under_way.hint().unwrap_or_default()
         };

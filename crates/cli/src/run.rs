@@ -19,13 +19,22 @@ use crate::progress::{self, Caller};
 
 pub(crate) fn run(mut args: RunArgs) -> Result<(), Failure> {
     let inputs = prepare(&mut args)?;
-    let (results, origin) = simulate(&args, &inputs, &Caller::terminal())?;
-    let failed = failed_units(&results).0 > 0;
-    deliver(&args, results, origin)?;
-    match failed {
-        true => Err(Failure::CheckFailed),
-        false => Ok(()),
+    let ran = simulate(&args, &inputs, &Caller::terminal())?;
+    let failed = failed_units(&ran.results).0 > 0;
+    deliver(&args, ran.results, ran.origin)?;
+    match (ran.interrupted, failed) {
+        (true, _) => Err(Failure::Interrupted),
+        (false, true) => Err(Failure::CheckFailed),
+        (false, false) => Ok(()),
     }
+}
+
+/// A run of some work.
+pub(crate) struct Ran {
+    pub(crate) results: Results,
+    pub(crate) origin: Origin,
+    /// Whether it was ended before its time.
+    pub(crate) interrupted: bool,
 }
 
 /// Takes a question's job, and refuses options that need others. Returns the files that
@@ -117,7 +126,7 @@ pub(crate) fn simulate(
     args: &RunArgs,
     inputs: &[PathBuf],
     caller: &Caller<'_>,
-) -> Result<(Results, Origin), Failure> {
+) -> Result<Ran, Failure> {
     let models = &args.work.models;
     let work = args.work.find()?;
     if let WorkloadSource::Job(_) | WorkloadSource::Calls { .. } = work {
@@ -153,7 +162,8 @@ pub(crate) fn simulate(
         seed: models.seed(),
         ..Plan::default()
     };
-    let (finished, _) = progress::run_interruptible(&mut world, &plan, caller, &cut)?;
+    world.keeps_aborted = caller.abandon().is_none();
+    let (finished, interrupted) = progress::run_interruptible(&mut world, &plan, caller, &cut)?;
     let mut rows = finished.rows;
     let descriptions = world.descriptions();
     let origin = Origin {
@@ -163,8 +173,12 @@ pub(crate) fn simulate(
         machine_text: descriptions.machine,
     };
     let run = rows.pop().and_then(|mut row| row.runs.pop());
-    let run = run.ok_or_else(|| Failure::Broken("the run has no results".to_string()))?;
-    Ok((run, origin))
+    let results = run.ok_or_else(|| Failure::Broken("the run has no results".to_string()))?;
+    Ok(Ran {
+        results,
+        origin,
+        interrupted,
+    })
 }
 
 /// Formats the results as fio prints them, with notes behind.

@@ -9,7 +9,7 @@ use blklab_device::{DriveSpec, DriveState};
 use blklab_driver::FrontEnd;
 use blklab_elevator::SchedulerChoice;
 use blklab_sim::{
-    Caching, FileSystemKind, Machine, Replay, Setup, Workload, check_front_end, check_job,
+    BreakOff, Caching, FileSystemKind, Machine, Replay, Setup, Workload, check_front_end, check_job,
 };
 use blklab_stats::{Detail, Results, Slowest, Window};
 use blklab_workload::calls::CallList;
@@ -208,6 +208,8 @@ pub struct Simulated<'a> {
     pub times_requests: bool,
     /// A flag that aborts the current runs once it is set.
     pub abandon: Option<&'a AtomicBool>,
+    /// Whether an aborted run of jobs has results: the jobs end as if their time were over.
+    pub keeps_aborted: bool,
 }
 
 /// The slowest requests that are examined.
@@ -241,6 +243,7 @@ impl<'a> Simulated<'a> {
             traces_requests: false,
             times_requests: false,
             abandon: None,
+            keeps_aborted: false,
         };
         for setting in settings {
             let row = world.simulation(setting)?;
@@ -498,9 +501,10 @@ impl World for Simulated<'_> {
             if let Some(end_ns) = end_ns {
                 reached(now.0 as f64 / end_ns as f64);
             }
-            match self.is_abandoned() {
-                true => ControlFlow::Break(()),
-                false => ControlFlow::Continue(()),
+            match (self.is_abandoned(), self.keeps_aborted) {
+                (false, _) => ControlFlow::Continue(()),
+                (true, true) => ControlFlow::Break(BreakOff::Jobs),
+                (true, false) => ControlFlow::Break(BreakOff::Run),
             }
         };
         let mut run = |record: Option<Window>| -> Result<Results, Error> {

@@ -25,4 +25,4 @@ pub use machine::{
     Costs, Dispatch, EngineCosts, FrontEndCosts, LoopCosts, Machine, SchedulerCosts,
 };
 pub use setup::{Replay, ReplayMode, Setup, SetupError, Workload, check_front_end, check_job};
-pub use simulation::{run, run_watched};
+pub use simulation::{BreakOff, run, run_watched};

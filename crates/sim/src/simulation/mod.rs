@@ -37,27 +37,43 @@ pub fn run(setup: &Setup<'_>) -> Result<Results, SetupError> {
 /// Between two calls of who watches a run: some milliseconds.
 const EVENTS_WATCHED: u32 = 1 << 16;
 
-/// The same, which tells now and then how far virtual time has come, and is abandoned
-/// where `watch` breaks it off.
+/// How who watches a run breaks it off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BreakOff {
+    /// Jobs issue nothing more, as if their time were over. Traces and lists of calls go on.
+    Jobs,
+    /// The run is abandoned.
+    Run,
+}
+
+/// The same, which tells now and then how far virtual time has come, and is broken off
+/// where `watch` says so.
 ///
 /// # Errors
 /// As [`run`], and where it was abandoned.
 pub fn run_watched(
     setup: &Setup<'_>,
-    watch: &mut dyn FnMut(Nanos) -> ControlFlow<()>,
+    watch: &mut dyn FnMut(Nanos) -> ControlFlow<BreakOff>,
 ) -> Result<Results, SetupError> {
     let mut simulation = Simulation::new(setup)?;
     simulation.system.record(Nanos::ZERO);
     simulation.start_kernel_threads();
     simulation.start_ready();
+    let mut are_stopped = false;
     loop {
         for _ in 0..EVENTS_WATCHED {
             if !simulation.advance()? {
                 return simulation.into_results(setup);
             }
         }
-        if watch(simulation.clock.now()).is_break() {
-            return Err(SetupError::Abandoned);
+        match watch(simulation.clock.now()) {
+            ControlFlow::Continue(()) => {}
+            ControlFlow::Break(BreakOff::Jobs) if are_stopped => {}
+            ControlFlow::Break(BreakOff::Jobs) => {
+                are_stopped = true;
+                simulation.stop_jobs();
+            }
+            ControlFlow::Break(BreakOff::Run) => return Err(SetupError::Abandoned),
         }
     }
 }
@@ -110,6 +126,14 @@ impl Simulation {
             true => (self.clock).stuck("processes wait, and nothing will ever happen"),
             false => SetupError::Calls(waits.join("; ")),
         }
+    }
+
+    /// Has all jobs issue nothing more.
+    fn stop_jobs(&mut self) {
+        let now = self.clock.now();
+        let timers = &mut self.system.timers;
+        let running = self.processes.iter_mut().filter(|p| !p.has_exited());
+        running.for_each(|process| process.stop(now, timers));
     }
 
     /// Lets time pass to the next event and everything happen that happens
