@@ -26,6 +26,7 @@ if [ ! -d /usr/share/doc/fio/examples ]; then
         echo "SKIPPED: the test of fio's examples (install the package fio-examples to run it)"
 fi
 want blkparse blktrace
+want mpstat sysstat
 want nbdinfo libnbd-bin
 want nbdsh python3-libnbd
 want nbdkit nbdkit

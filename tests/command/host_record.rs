@@ -115,6 +115,72 @@ fn a_recording_is_a_trace_that_can_be_replayed() {
     }
 }
 
+/// What a tool prints of a recording.
+fn shown(place: &Place, recording: &str, tool: &str) -> String {
+    place.blklab(&["trace", recording, "--as", tool]).ok().out
+}
+
+#[test]
+fn tools_show_a_recording() {
+    let Some(device) = device() else {
+        return;
+    };
+    let place = Place::new();
+    let recorded = record(&device, &place, &["-o", "load.trace"]);
+    assert!(recorded.status.success());
+    let snoop = shown(&place, "load.trace", "biosnoop");
+    let reads = snoop.lines().filter(|line| line.contains(" R ")).count();
+    assert!(reads >= 500, "{snoop}");
+    let latencies = shown(&place, "load.trace", "biolatency");
+    let counts = { latencies.lines() }.filter_map(|line| line.split(':').nth(1)?.split('|').next());
+    let counted: usize = counts.filter_map(|n| n.trim().parse::<usize>().ok()).sum();
+    assert_eq!(counted, snoop.lines().count() - 1, "{latencies}");
+    let iostat = shown(&place, "load.trace", "iostat");
+    let last = { iostat.lines().rev() }.find(|line| !line.is_empty());
+    let columns = last.expect("a drive").split_whitespace().count();
+    assert_eq!(columns, 23, "{iostat}");
+    let mpstat = shown(&place, "load.trace", "mpstat");
+    assert!(mpstat.contains("Average:     all "), "{mpstat}");
+}
+
+/// mpstat sees the same CPUs as busy beside it.
+#[test]
+fn a_recording_tells_what_cpus_did() {
+    let Some(device) = device() else {
+        return;
+    };
+    let place = Place::new();
+    let judge = Command::new("mpstat")
+        .env("S_TIME_FORMAT", "ISO")
+        .env("LC_ALL", "C")
+        .args(["-P", "ALL", "3", "1"])
+        .stdout(Stdio::piped())
+        .spawn();
+    let args = ["record", &device.path, "-o", "cpus.trace", "--seconds", "3"];
+    place.blklab(&args).ok();
+    let Ok(judge) = judge else {
+        blklab_judges::missing("mpstat");
+        return;
+    };
+    let theirs = judge.wait_with_output().expect("it ends").stdout;
+    let averages = |text: &str| -> Vec<String> {
+        let lines = text.lines().filter(|line| line.starts_with("Average:"));
+        lines.map(str::to_string).collect()
+    };
+    let theirs = averages(&String::from_utf8_lossy(&theirs));
+    let ours = averages(&shown(&place, "cpus.trace", "mpstat"));
+    // A line for all CPUs and one for each, under the same head.
+    assert_eq!((ours.len(), &ours[0]), (theirs.len(), &theirs[0]));
+    let of_all = |lines: &[String]| -> Vec<f64> {
+        let words = lines[1].split_whitespace().skip(2);
+        words.map(|word| word.parse().expect("a share")).collect()
+    };
+    // The two do not begin at the same moment.
+    for (ours, theirs) in of_all(&ours).into_iter().zip(of_all(&theirs)) {
+        assert!((ours - theirs).abs() < 20.0, "{ours} {theirs}");
+    }
+}
+
 /// `blkparse` reads what is recorded in blktrace's form, and `btt` splits it.
 #[test]
 fn blktraces_own_tools_read_a_recording() {

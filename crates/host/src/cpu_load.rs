@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use blklab_stats::{CpuSlice, CpuTimes};
+use blklab_workload::trace::tracefs::CpuStat;
 
 use crate::error::HostError;
 use crate::system::{System, read};
@@ -17,38 +18,37 @@ const PERIOD: Duration = Duration::from_millis(500);
 
 /// Parses `/proc/stat`: each CPU's number and its times since boot. `ticks_a_second` is `USER_HZ`.
 pub fn parse(text: &str, ticks_a_second: u64) -> Option<Vec<(u32, CpuTimes)>> {
-    let ns_a_tick = 1_000_000_000u64.checked_div(ticks_a_second)?;
-    let mut cpus = Vec::new();
-    for line in text.lines() {
-        let Some(rest) = line.strip_prefix("cpu") else {
-            continue;
+    let stats = cpu_stats(text, ticks_a_second)?.into_iter();
+    let times = stats.map(|stat| {
+        let [user, nice, system, idle, iowait, irq, softirq, steal, ..] = stat.ns;
+        let times = CpuTimes {
+            user_ns: user.checked_add(nice)?,
+            system_ns: system,
+            irq_ns: irq,
+            softirq_ns: softirq,
+            iowait_ns: iowait,
+            steal_ns: steal,
+            idle_ns: idle,
         };
-        let mut words = rest.split_ascii_whitespace();
-        if rest.starts_with(' ') {
-            // The line for all CPUs together.
-            continue;
-        }
-        let number: u32 = words.next()?.parse().ok()?;
-        // Old kernels have fewer columns; a missing one counts as zero.
-        let mut ns = [0u64; 8];
-        for (slot, word) in ns.iter_mut().zip(words) {
-            *slot = word.parse::<u64>().ok()?.checked_mul(ns_a_tick)?;
-        }
-        let [user, nice, system, idle, iowait, irq, softirq, steal] = ns;
-        cpus.push((
-            number,
-            CpuTimes {
-                user_ns: user.checked_add(nice)?,
-                system_ns: system,
-                irq_ns: irq,
-                softirq_ns: softirq,
-                iowait_ns: iowait,
-                steal_ns: steal,
-                idle_ns: idle,
-            },
-        ));
-    }
-    (!cpus.is_empty()).then_some(cpus)
+        Some((stat.cpu, times))
+    });
+    times.collect()
+}
+
+/// Parses the lines of `/proc/stat` that are about one CPU each.
+fn cpu_stats(text: &str, ticks_a_second: u64) -> Option<Vec<CpuStat>> {
+    let tick_ns = 1_000_000_000u64.checked_div(ticks_a_second)?;
+    let lines = text.lines().filter(|line| line.starts_with("cpu"));
+    // The line for all CPUs together has a blank there.
+    let lines = lines.filter(|line| !line.starts_with("cpu "));
+    let stats: Option<Vec<CpuStat>> = lines.map(|line| CpuStat::of_line(line, tick_ns)).collect();
+    stats.filter(|stats| !stats.is_empty())
+}
+
+/// The times of all CPUs, by `/proc/stat` at `path`.
+pub(crate) fn cpu_times(path: &Path) -> Result<Vec<CpuStat>, HostError> {
+    let text = read("see what the CPUs do", path)?;
+    cpu_stats(&text, rustix::param::clock_ticks_per_second()).ok_or_else(|| no_cpus(path))
 }
 
 /// Times between two readings. iowait may decrease in the kernel, which counts as zero. CPUs that
@@ -105,10 +105,14 @@ impl CpuWatch {
 
 fn look(path: &Path, ticks: u64) -> Result<Vec<(u32, CpuTimes)>, HostError> {
     let text = read("see what the CPUs do", path)?;
-    parse(&text, ticks).ok_or_else(|| HostError::Format {
+    parse(&text, ticks).ok_or_else(|| no_cpus(path))
+}
+
+fn no_cpus(path: &Path) -> HostError {
+    HostError::Format {
         path: path.to_path_buf(),
         message: "no lines `cpuN user nice system idle ...` with their numbers".to_string(),
-    })
+    }
 }
 
 /// The sum over time for each CPU.

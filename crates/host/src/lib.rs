@@ -2,6 +2,7 @@
 //! and tracefs.
 
 mod cpu_load;
+mod cpu_marks;
 mod disk;
 mod error;
 mod file_system;
@@ -33,7 +34,7 @@ pub use measurement::{Measurement, Observed};
 pub use overwrite::{check_overwrite, check_writes, is_read_only_job};
 pub use probe_target::ProbeTarget;
 pub use queue::{Files, Queue, QueueSettings, QueueState, RealFiles, Restore, Schedulers};
-pub use recorder::{Form, Recorded, Recorder, record};
+pub use recorder::{Form, Recorded, record};
 pub use remote::{Order, Reply};
 pub use signature::{Signature, signatures};
 pub use system::System;

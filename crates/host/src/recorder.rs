@@ -9,6 +9,7 @@ use blklab_description::NewFile;
 use blklab_workload::trace::tracefs::Dev;
 use blklab_workload::trace::{BlkparseWriter, BlktraceWriter};
 
+use crate::cpu_marks::{CpuMarks, cpu_marks};
 use crate::disk::{Disk, Number};
 use crate::error::HostError;
 use crate::interrupt::Interrupts;
@@ -32,9 +33,10 @@ type Out = BufWriter<NewFile>;
 
 /// Writer of a recording.
 #[derive(Debug)]
-pub struct Recorder {
+struct Recorder {
     path: PathBuf,
     writer: Writer,
+    cpus: CpuMarks,
     /// The last name of each task, because completions do not include it.
     names: BTreeMap<u32, [u8; COMM_BYTES]>,
 }
@@ -48,7 +50,12 @@ enum Writer {
 
 impl Recorder {
     /// Creates the file of a recording, or the first of blktrace's files.
-    pub fn create(path: &Path, form: Form, drive: Number) -> Result<Recorder, HostError> {
+    fn create(
+        path: &Path,
+        form: Form,
+        drive: Number,
+        cpus: CpuMarks,
+    ) -> Result<Recorder, HostError> {
         let writer = match form {
             Form::Tracefs => Writer::Tracefs(TextWriter::new(create(path)?, path)?),
             Form::Blkparse => Writer::Blkparse(BlkparseWriter::new(create(path)?, drive.into())),
@@ -57,18 +64,28 @@ impl Recorder {
         Ok(Recorder {
             path: path.to_path_buf(),
             writer,
+            cpus,
             names: BTreeMap::new(),
         })
     }
 
     /// Flushes all output and gives the files their final names.
-    pub fn finish(self) -> Result<(), HostError> {
+    fn finish(mut self) -> Result<(), HostError> {
+        self.mark_cpus(u64::MAX)?;
         let done = match self.writer {
             Writer::Tracefs(writer) => keep(writer.finish()?),
             Writer::Blkparse(text) => keep(text.finish()),
             Writer::Blktrace(files) => files.finish(),
         };
         done.map_err(|e| fault(&self.path, e))
+    }
+
+    /// Writes the marks up to this time, into the one form that has place for them.
+    fn mark_cpus(&mut self, until_ns: u64) -> Result<(), HostError> {
+        match &mut self.writer {
+            Writer::Tracefs(writer) => self.cpus.until(until_ns, |mark| writer.other(mark)),
+            Writer::Blkparse(_) | Writer::Blktrace(_) => Ok(()),
+        }
     }
 
     /// The name of the task of an event.
@@ -87,6 +104,7 @@ impl Recorder {
 
 impl Sink for Recorder {
     fn event(&mut self, event: &RequestEvent) -> Result<(), HostError> {
+        self.mark_cpus(event.at_ns)?;
         let task = match &mut self.writer {
             Writer::Tracefs(writer) => return writer.event(event),
             Writer::Blkparse(_) | Writer::Blktrace(_) => self.task(event),
@@ -220,7 +238,8 @@ pub fn record(
     path: &Path,
     form: Form,
 ) -> Result<Recorded, HostError> {
-    let recorder = Recorder::create(path, form, disk.number)?;
+    let (mut sampler, cpus) = cpu_marks(system);
+    let recorder = Recorder::create(path, form, disk.number, cpus)?;
     let interrupts = Interrupts::watch()?;
     let session = Session::start(system, disk, &Kind::RECORDED, recorder)?;
     let start = Instant::now();
@@ -232,8 +251,10 @@ pub fn record(
         if session.has_ended() {
             break;
         }
+        sampler.sample_if_due();
         std::thread::sleep(POLL);
     }
+    sampler.sample();
     let recording = session.finish()?;
     recording.sink.finish()?;
     Ok(Recorded {

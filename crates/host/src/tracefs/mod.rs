@@ -17,6 +17,7 @@ use blklab_workload::trace::tracefs::{BioEvent, Dev, Event, EventKind, RqEnd, Rq
 pub use decode::{COMM_BYTES, Decoder, Kind, RequestEvent};
 pub use format::{EventFormat, Field, FormatFault, PageFormat};
 pub use page::{Page, PageFault, Record};
+pub(crate) use session::monotonic_ns;
 pub use session::{Recording, Session, Sink, check};
 pub use split::Splitter;
 pub(crate) use split::name as comm_name;

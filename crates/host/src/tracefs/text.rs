@@ -4,7 +4,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use blklab_workload::trace::tracefs::{Dev, HEADER, lost_line};
+use blklab_workload::trace::tracefs::{Dev, Event, HEADER, lost_line};
 
 use super::decode::{Kind, RequestEvent};
 use super::session::Sink;
@@ -25,6 +25,12 @@ impl<W: Write> TextWriter<W> {
         to.write_all(HEADER.as_bytes())
             .map_err(|e| output(&path, e))?;
         Ok(TextWriter { to, path })
+    }
+
+    /// Writes an event that is not of the block layer.
+    pub fn other(&mut self, event: &Event<'_>) -> Result<(), HostError> {
+        let done = writeln!(self.to, "{event}");
+        self.done(done)
     }
 
     /// Flushes all output.

@@ -70,7 +70,7 @@ mod tests {
 ";
         let source = Source {
             drives: &["nvme0n1".to_string()],
-            timeline: None,
+            cpus: None,
         };
         let printed = TOOL.render(&source, &mut events(text, "memory")).unwrap();
         assert_eq!(

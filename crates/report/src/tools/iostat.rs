@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use blklab_blk::Op;
 use blklab_workload::trace::Rwbs;
-use blklab_workload::trace::tracefs::{Dev, Event, EventKind};
+use blklab_workload::trace::tracefs::{CpuStat, Dev, Event, EventKind};
 
 use super::requests::{EndedRequest, Requests};
 use super::{Source, Tool, sysstat_banner};
@@ -25,6 +25,11 @@ pub(super) static TOOL: Tool = Tool {
         let (mut start_ns, mut last_ns, mut cpus) = (None, 0, 0);
         for event in events {
             let event = event.map_err(|e| e.to_string())?;
+            if let EventKind::TracingMark { text } = event.kind {
+                // A program's marks are no activity of a drive, but tell of CPUs.
+                cpus = cpus.max(CpuStat::of_mark(text).map_or(0, |stat| stat.cpu + 1));
+                continue;
+            }
             let mut from_ns = start_ns.unwrap_or(event.at_ns);
             while event.at_ns >= from_ns + INTERVAL_NS {
                 let to_ns = from_ns + INTERVAL_NS;
@@ -41,7 +46,7 @@ pub(super) static TOOL: Tool = Tool {
         if let Some(from_ns) = start_ns.filter(is_part) {
             text.push_str(&report(source, &mut drives, (from_ns, last_ns)));
         }
-        let cpus = source.timeline.map_or(cpus, |timeline| timeline.cpus);
+        let cpus = source.cpus.unwrap_or(cpus);
         Ok(format!("{}{text}", sysstat_banner(cpus)).into_bytes())
     },
 };

@@ -9,7 +9,6 @@ mod mpstat;
 mod requests;
 mod run;
 
-use blklab_stats::Timeline;
 use blklab_workload::trace::TraceError;
 use blklab_workload::trace::tracefs::{Dev, Event};
 
@@ -44,8 +43,8 @@ pub static TOOLS: &[&Tool] = &[
 pub struct Source<'a> {
     /// Names of drives by their minor number; empty for a recorded trace.
     pub drives: &'a [String],
-    /// The work of CPUs, which only a simulated run has.
-    pub timeline: Option<&'a Timeline>,
+    /// The number of CPUs of a simulated run; a trace tells it, if it has their times.
+    pub cpus: Option<u32>,
 }
 
 impl Source<'_> {

@@ -1,140 +1,175 @@
-//! mpstat of sysstat: the use of each CPU in each second.
+//! mpstat of sysstat: the use of each CPU in each second, from the marks of the CPUs' times.
 
-use blklab_stats::{CpuWork, Timeline};
+use std::collections::BTreeMap;
 
-use super::{Tool, sysstat_banner};
+use blklab_workload::trace::tracefs::{CpuStat, EventKind};
 
-const INTERVAL_NS: u64 = 1_000_000_000;
+use super::{Events, Source, Tool, sysstat_banner};
 
 const COLUMNS: &str =
     "  CPU    %usr   %nice    %sys %iowait    %irq   %soft  %steal  %guest  %gnice   %idle\n";
 
+/// How much later than at a full second a sample may be taken without belonging to the next.
+const LATE_NS: u64 = 200_000_000;
+
 pub(super) static TOOL: Tool = Tool {
     name: "mpstat",
-    help: "mpstat -P ALL 1 of sysstat: where each CPU's time went; idle with I/O counts as idle",
-    render: |source, _| match source.timeline {
-        Some(timeline) if timeline.tasks.is_empty() => {
-            Err("mpstat shows what CPUs did, and this machine's CPUs cost nothing".to_string())
+    help: "mpstat -P ALL 1 of sysstat: where each CPU's time went; of a simulated run, idle with \
+           I/O counts as idle",
+    render: |source, events| {
+        let samples = samples(events)?;
+        match samples.len() {
+            0 if source.cpus.is_some() => {
+                Err("mpstat shows what CPUs did, and this machine's CPUs cost nothing".to_string())
+            }
+            0 | 1 => Err(
+                "mpstat shows what CPUs did, and the trace has not two marks of their times: \
+                 `blklab record` and `blklab run --trace` write them, and \
+                 `grep --line-buffered '^cpu' /proc/stat >trace_marker` adds one to a trace of the \
+                 kernel"
+                    .to_string(),
+            ),
+            _ => Ok(render(&samples).into_bytes()),
         }
-        Some(timeline) => Ok(render(timeline).into_bytes()),
-        None => Err(
-            "mpstat shows what CPUs did, which a block trace does not tell; \
-             `blklab run JOB --trace FILE --as mpstat` shows a simulated run's"
-                .to_string(),
-        ),
     },
 };
 
-/// A CPU's time in nanoseconds by kind of work: program, kernel, interrupts, soft
-/// interrupts.
-type Times = [u64; 4];
-
-fn place(work: CpuWork) -> usize {
-    match work {
-        CpuWork::Program => 0,
-        CpuWork::Kernel | CpuWork::Dispatch => 1,
-        CpuWork::Interrupt => 2,
-        CpuWork::SoftInterrupt => 3,
-    }
+/// The times of all CPUs at one moment.
+#[derive(Debug, Default)]
+struct Sample {
+    at_ns: u64,
+    cpus: BTreeMap<u32, Times>,
 }
 
-fn render(timeline: &Timeline) -> String {
-    let (start_ns, end_ns) = (timeline.start_ns, timeline.end_ns);
-    let mut text = sysstat_banner(timeline.cpus);
-    let mut all = vec![Times::default(); timeline.cpus as usize];
-    let mut from_ns = start_ns;
-    while from_ns < end_ns {
-        let to_ns = (from_ns + INTERVAL_NS).min(end_ns);
-        let times = times(timeline, (from_ns, to_ns));
-        for (sum, times) in all.iter_mut().zip(&times) {
-            sum.iter_mut().zip(times).for_each(|(sum, ns)| *sum += ns);
+/// A CPU's times in the columns of `/proc/stat`.
+type Times = [u64; 10];
+
+/// Collects the marks of the CPUs' times; with a second one of the same CPU the next sample
+/// begins.
+fn samples(events: Events<'_, '_>) -> Result<Vec<Sample>, String> {
+    let mut samples: Vec<Sample> = Vec::new();
+    for event in events {
+        let event = event.map_err(|e| e.to_string())?;
+        let EventKind::TracingMark { text } = event.kind else {
+            continue;
+        };
+        let Some(stat) = CpuStat::of_mark(text) else {
+            continue;
+        };
+        let is_in = |sample: &Sample| sample.cpus.contains_key(&stat.cpu);
+        if samples.last().is_none_or(is_in) {
+            samples.push(Sample {
+                at_ns: event.at_ns,
+                ..Sample::default()
+            });
         }
-        text.push_str(&table(&clock(to_ns - start_ns), &times, to_ns - from_ns));
-        from_ns = to_ns;
+        let last = samples.last_mut();
+        last.map(|sample| sample.cpus.insert(stat.cpu, stat.ns));
     }
-    text.push_str(&table("Average:", &all, end_ns.saturating_sub(start_ns)));
+    Ok(samples)
+}
+
+fn render(samples: &[Sample]) -> String {
+    let [first, .., last] = samples else {
+        return String::new();
+    };
+    let cpus = samples.iter().map(|sample| sample.cpus.len()).max();
+    let mut text = sysstat_banner(cpus.unwrap_or(0) as u32);
+    for pair in samples.windows(2) {
+        let when = clock(pair[1].at_ns.saturating_sub(first.at_ns));
+        text.push_str(&table(&when, &pair[0], &pair[1]));
+    }
+    text.push_str(&table("Average:", first, last));
     text
 }
 
-/// Returns the use of each CPU in a span of time.
-fn times(timeline: &Timeline, (from_ns, to_ns): (u64, u64)) -> Vec<Times> {
-    let mut times = vec![Times::default(); timeline.cpus as usize];
-    for task in &timeline.tasks {
-        let ns = task
-            .end_ns
-            .min(to_ns)
-            .saturating_sub(task.start_ns.max(from_ns));
-        if let Some(times) = times.get_mut(task.cpu as usize) {
-            times[place(task.work)] += ns;
-        }
-    }
-    times
-}
-
-/// Returns the time of day, for a run that began at midnight.
+/// Returns the time of day, for a recording that began at midnight.
 fn clock(ns: u64) -> String {
-    let s = ns.div_ceil(1_000_000_000);
+    let s = ns.saturating_sub(LATE_NS).div_ceil(1_000_000_000);
     format!("{:02}:{:02}:{:02}", s / 3600 % 24, s / 60 % 60, s % 60)
 }
 
-fn table(when: &str, cpus: &[Times], span_ns: u64) -> String {
-    let mut sum = Times::default();
-    for times in cpus {
-        sum.iter_mut().zip(times).for_each(|(sum, ns)| *sum += ns);
+/// Returns the use of each CPU between two samples; those of only one are left out.
+fn table(when: &str, before: &Sample, after: &Sample) -> String {
+    let mut lines = String::new();
+    let mut all = Times::default();
+    for (cpu, now) in &after.cpus {
+        let Some(then) = before.cpus.get(cpu) else {
+            continue;
+        };
+        let spent = since(now, then);
+        all.iter_mut().zip(spent).for_each(|(sum, ns)| *sum += ns);
+        lines.push_str(&line(when, &cpu.to_string(), &spent));
     }
-    let mut text = format!("\n{when:<11}{COLUMNS}");
-    text.push_str(&line(when, "all", &sum, span_ns * cpus.len() as u64));
-    for (cpu, times) in cpus.iter().enumerate() {
-        text.push_str(&line(when, &cpu.to_string(), times, span_ns));
-    }
-    text
+    let all = line(when, "all", &all);
+    format!("\n{when:<11}{COLUMNS}{all}{lines}")
 }
 
-fn line(when: &str, cpu: &str, times: &Times, span_ns: u64) -> String {
-    let percent = |ns: u64| ns as f64 * 100.0 / span_ns.max(1) as f64;
-    let [usr, sys, irq, soft] = times.map(percent);
-    let idle = (100.0 - usr - sys - irq - soft).max(0.0);
-    let columns = [usr, 0.0, sys, 0.0, irq, soft, 0.0, 0.0, 0.0, idle];
-    let columns = columns.map(|percent| format!(" {percent:>7.2}"));
-    format!("{when:<11} {cpu:>4}{}\n", columns.concat())
+/// The kernel's count of iowait may run backwards, which counts as zero.
+fn since(now: &Times, then: &Times) -> Times {
+    std::array::from_fn(|column| now[column].saturating_sub(then[column]))
+}
+
+fn line(when: &str, cpu: &str, spent: &Times) -> String {
+    let [
+        user,
+        nice,
+        system,
+        idle,
+        iowait,
+        irq,
+        soft,
+        steal,
+        guest,
+        guest_nice,
+    ] = *spent;
+    let sum: u64 = spent[..8].iter().sum();
+    // What guests ran is in the first two, too (`kernel/sched/cputime.c`).
+    let (usr, nice) = (user.saturating_sub(guest), nice.saturating_sub(guest_nice));
+    let columns = [
+        usr, nice, system, iowait, irq, soft, steal, guest, guest_nice, idle,
+    ];
+    let percent = columns.map(|ns| format!(" {:>7.2}", ns as f64 * 100.0 / sum.max(1) as f64));
+    format!("{when:<11} {cpu:>4}{}\n", percent.concat())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use blklab_stats::CpuTask;
+    use blklab_workload::trace::tracefs::events;
+
+    fn printed(trace: &str) -> Result<String, String> {
+        let printed = TOOL.render(&Source::default(), &mut events(trace, "memory"));
+        printed.map(|bytes| String::from_utf8(bytes).unwrap())
+    }
 
     #[test]
-    fn a_task_counts_in_the_seconds_that_it_runs_in() {
-        let task = |cpu, work, start_ns, end_ns| CpuTask {
-            cpu,
-            work,
-            process: None,
-            start_ns,
-            end_ns,
-            disk: 0,
-            first_request: 0,
-            requests: 0,
-            lock_ns: 0,
-        };
-        let timeline = Timeline {
-            end_ns: 2 * INTERVAL_NS,
-            cpus: 2,
-            tasks: vec![
-                task(0, CpuWork::Program, 500_000_000, 1_250_000_000),
-                task(1, CpuWork::Interrupt, 0, 100_000_000),
-            ],
-            ..Timeline::default()
-        };
-        let text = render(&timeline);
-        let first = "00:00:01       0   50.00    0.00    0.00    0.00    0.00    0.00    0.00    \
-                     0.00    0.00   50.00";
-        let second = "00:00:02       0   25.00    0.00    0.00    0.00    0.00    0.00    0.00    \
-                      0.00    0.00   75.00";
-        let average = "Average:     all   18.75    0.00    0.00    0.00    2.50    0.00    0.00    \
-                       0.00    0.00   78.75";
-        for line in [first, second, average] {
+    fn a_second_is_what_lies_between_two_marks() {
+        let text = printed(
+            "\
+ a-1 [000] ..... 7.000000: tracing_mark_write: cpu0 1000 0 500 9000 3 0 0 0 40 0
+ a-1 [000] ..... 7.000100: tracing_mark_write: cpu1 0 0 0 0 0 0 0 0 0 0
+ a-1 [001] ..... 7.500000: block_plug: [a]
+ a-1 [000] ..... 8.050000: tracing_mark_write: cpu0 1030 0 510 9050 2 0 10 0 50 0
+ a-1 [000] ..... 8.050100: tracing_mark_write: cpu1 0 0 0 100 0 0 0 0 0 0
+",
+        )
+        .unwrap();
+        let all = "00:00:01     all   10.00    0.00    5.00    0.00    0.00    5.00    0.00    \
+                   5.00    0.00   75.00";
+        let first = "00:00:01       0   20.00    0.00   10.00    0.00    0.00   10.00    0.00   \
+                     10.00    0.00   50.00";
+        let average = "Average:       1    0.00    0.00    0.00    0.00    0.00    0.00    0.00    \
+                       0.00    0.00  100.00";
+        for line in [all, first, average] {
             assert!(text.lines().any(|l| l == line), "{line}\n{text}");
         }
+        assert!(text.starts_with("Linux ") && text.contains("(2 CPU)"));
+    }
+
+    #[test]
+    fn one_mark_is_no_second() {
+        let error = printed(" a-1 [000] ..... 7.0: tracing_mark_write: cpu0 1 2 3 4\n");
+        assert!(error.unwrap_err().contains("blklab record"));
     }
 }

@@ -4,6 +4,7 @@
 //! Timestamps may have 6 fractional digits, as the kernel prints them, or up to 9. A known event
 //! with wrong arguments is an error; an unknown event is [`EventKind::Other`].
 
+mod cpu_times;
 mod event;
 mod parse;
 mod replay;
@@ -13,6 +14,7 @@ mod write;
 use std::io::Read;
 use std::path::Path;
 
+pub use cpu_times::CpuStat;
 pub use event::*;
 pub use parse::{Line, lost_events, lost_line, parse_line};
 pub use replay::FORMAT;
