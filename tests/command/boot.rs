@@ -172,13 +172,7 @@ done
 ";
 
 /// Statistics and lists that are not modelled, and files that Linux 5.13 was the last to have.
-const THEIRS: [&str; 5] = [
-    "/sched/",
-    "/zone_wplugs",
-    "/curr_win_nsec",
-    "/err_state",
-    "/err_stats",
-];
+const THEIRS: [&str; 4] = ["/zone_wplugs", "/curr_win_nsec", "/err_state", "/err_stats"];
 const OURS: [&str; 2] = ["hctx0/run", "hctx0/dispatched"];
 
 /// A file with its text; of tags, where each CPU looks first and what was freed is a matter of

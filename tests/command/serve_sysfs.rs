@@ -74,11 +74,26 @@ fn the_tree_is_that_of_the_kernel() {
     assert_eq!(served.get(&place, "iosched/fifo_batch"), "4");
     served.set(&place, "queue/nomerges", "2");
     assert_eq!(cat("queue/nomerges"), "2\n");
-    // A scheduler brings its own tunables.
+    assert_eq!(debug("sched/queued"), "0 0 0\n");
+    assert_eq!(debug("sched/async_depth"), "48\n");
+    // A scheduler brings its own tunables, and its own files in debugfs.
     shell(&place, "echo kyber > sys/block/b0/queue/scheduler");
     assert_eq!(
         shell(&place, "ls sys/block/b0/queue/iosched"),
         "read_lat_nsec\nwrite_lat_nsec\n"
+    );
+    assert_eq!(
+        shell(&place, "ls sys/kernel/debug/block/b0/sched"),
+        "async_depth\ndiscard_tokens\nother_tokens\nread_tokens\nwrite_tokens\n"
+    );
+    assert_eq!(debug("hctx0/sched/cur_domain"), "READ\n");
+    shell(&place, "echo bfq > sys/block/b0/queue/scheduler");
+    assert_eq!(
+        shell(
+            &place,
+            "cd sys/kernel/debug/block/b0; ls -d *sched hctx0/*sched; true"
+        ),
+        ""
     );
     // Out of range: kyber takes any number that is not negative, bfq and
     // mq-deadline the nearest one, of those that their functions read.

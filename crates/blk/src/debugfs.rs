@@ -9,7 +9,7 @@ use crate::hctx::{DISPATCH_BUCKETS, Hctx, HctxStats};
 use crate::limits::NoMerges;
 use crate::list::RqList;
 use crate::queue::RequestQueue;
-use crate::request::{Request, RequestId, RqFlags};
+use crate::request::{Request, RequestId, Requests, RqFlags};
 use crate::tags::hex_dump;
 
 /// Modifiers of an operation, in the order of the kernel's bits (`cmd_flag_name`).
@@ -40,8 +40,7 @@ impl RequestQueue {
     /// The files of `/sys/kernel/debug/block/DISK` by their paths, without the newline that ends
     /// each. `is_blocking` says that the driver sleeps in `queue_rq` (`BLK_MQ_F_BLOCKING`).
     ///
-    /// `run` and `dispatched` are those of Linux 5.13 and before; 6.12 has them no more. The
-    /// schedulers' own folder `sched` is not there.
+    /// `run` and `dispatched` are those of Linux 5.13 and before; 6.12 has them no more.
     pub fn debug_files(&self, is_blocking: bool) -> Vec<(String, String)> {
         let mut files: Vec<(String, String)> = [
             ("pm_only", "0".to_string()),
@@ -55,11 +54,20 @@ impl RequestQueue {
             let of_wbt = wbt.debug_files().into_iter();
             files.extend(of_wbt.map(|(name, value)| (format!("rqos/wbt/{name}"), value)));
         }
+        files.extend(self.sched_files(None));
         for (number, hctx) in self.hctxs.iter().enumerate() {
             let of_hctx = self.hctx_files(number, hctx, is_blocking).into_iter();
+            let of_hctx = of_hctx.chain(self.sched_files(Some(number)));
             files.extend(of_hctx.map(|(name, value)| (format!("hctx{number}/{name}"), value)));
         }
         files
+    }
+
+    /// The scheduler's own folder.
+    fn sched_files(&self, hctx: Option<usize>) -> impl Iterator<Item = (String, String)> {
+        let elevator = self.elevator.as_deref().into_iter();
+        let files = elevator.flat_map(move |elevator| elevator.debug_files(&self.rqs, hctx));
+        files.map(|(name, value)| (format!("sched/{name}"), value))
     }
 
     /// `blk_queue_flag_name`.
@@ -141,17 +149,22 @@ impl RequestQueue {
     fn busy(&self, hctx: usize) -> String {
         let all = self.rqs.in_driver().into_iter();
         let own = all.filter(|&id| usize::from(self.rqs[id].hctx) == hctx);
-        lines(own.map(|id| request_line(&self.rqs[id])))
+        lines(own.map(|id| debug_request(&self.rqs[id])))
     }
 
     fn requests_in(&self, list: &RqList) -> String {
-        let ids = core::iter::successors(list.front(), |&id: &RequestId| list.next(&self.rqs, id));
-        lines(ids.map(|id| request_line(&self.rqs[id])))
+        debug_requests(&self.rqs, list)
     }
 }
 
+/// The requests of a list, a line each.
+pub fn debug_requests(rqs: &Requests, list: &RqList) -> String {
+    let ids = core::iter::successors(list.front(), |&id: &RequestId| list.next(rqs, id));
+    lines(ids.map(|id| debug_request(&rqs[id])))
+}
+
 /// A request (`__blk_mq_debugfs_rq_show`), with its serial number in place of its address.
-fn request_line(rq: &Request) -> String {
+pub fn debug_request(rq: &Request) -> String {
     let op = match rq.op {
         _ if rq.is_passthrough() => "DRV_IN",
         Op::Read => "READ",

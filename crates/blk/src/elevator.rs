@@ -391,6 +391,12 @@ pub trait Elevator: Send {
         Vec::new()
     }
 
+    /// The files of its folder `sched` in debugfs, without the newline that ends each: of the queue
+    /// (`queue_debugfs_attrs`), or of a hardware context (`hctx_debugfs_attrs`).
+    fn debug_files(&self, _rqs: &Requests, _hctx: Option<usize>) -> Vec<(String, String)> {
+        Vec::new()
+    }
+
     /// Whether one state serves all hardware contexts, so that running the submitter's own is
     /// enough (`QUEUE_FLAG_SQ_SCHED`).
     fn is_single_queue(&self) -> bool {

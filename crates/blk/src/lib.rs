@@ -35,6 +35,7 @@ mod zone;
 pub use attribute::Attribute;
 pub use bio::{Bio, BioFlags, CgroupId, IoClass, IoPrio, Op, SubmitterId, ZoneAction, op_is_sync};
 pub use cgroup::{CGROUP_FILES, CgroupFile, CgroupFileOn};
+pub use debugfs::{debug_request, debug_requests};
 pub use elevator::{Elevator, ElevatorQueue, InsertAt, QueueInfo, SchedCtx, take_request};
 pub use hctx::{DISPATCH_BUCKETS, HctxStats};
 pub use limits::{DEFAULT_MAX_SECTORS, NoMerges, QueueLimits, ZoneLimits};

@@ -238,7 +238,7 @@ impl Tags {
     }
 
     /// The bitmap's state as debugfs shows it (`sbitmap_queue_show`), with so many waiters.
-    pub(crate) fn debug_text(&self, waiters: usize) -> String {
+    pub fn debug_text(&self, waiters: usize) -> String {
         let words = &self.words[..self.nr_words as usize];
         let cleared: u32 = words.iter().map(|word| word.cleared.count_ones()).sum();
         let hints: Vec<String> = self.hints.iter().map(|hint| hint.to_string()).collect();

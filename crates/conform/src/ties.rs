@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use blklab_blk::{
     Attribute, Bio, BioFlags, CgroupId, Elevator, ElevatorQueue, InsertAt, MergeKind, Nanos, Op,
-    QueueInfo, RequestId, RqList, SchedCtx, SubmitterId, TunableError, Tunables, elv_bio_merge_ok,
-    sched_try_merge,
+    QueueInfo, RequestId, Requests, RqList, SchedCtx, SubmitterId, TunableError, Tunables,
+    elv_bio_merge_ok, sched_try_merge,
 };
 
 /// When the scheduler learns that a request ended, and when that was made and issued, where
@@ -327,6 +327,9 @@ impl Elevator for TieBreaker {
     }
     fn debug_state(&self) -> Vec<(&'static str, i64)> {
         self.inner.debug_state()
+    }
+    fn debug_files(&self, rqs: &Requests, hctx: Option<usize>) -> Vec<(String, String)> {
+        self.inner.debug_files(rqs, hctx)
     }
     fn disables_wbt(&self) -> bool {
         self.inner.disables_wbt()

@@ -10,14 +10,17 @@
 //! tick, not with the exact time, and the decisions depend on that.
 
 use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::RangeInclusive;
 
 use blklab_blk::{
     Bio, BioFlags, Elevator, ElevatorQueue, InsertAt, IoClass, MergeKind, Nanos, Op, QueueInfo,
-    RequestId, RqFlags, RqList, SchedCtx, Sector, SortList, Tunable, TunableError, Unit,
-    elv_bio_merge_ok, jiffies, msecs_to_jiffies, op_is_sync, sched_try_insert_merge,
+    RequestId, Requests, RqFlags, RqList, SchedCtx, Sector, SortList, Tunable, TunableError, Unit,
+    debug_request, debug_requests, elv_bio_merge_ok, jiffies, msecs_to_jiffies, op_is_sync,
+    sched_try_insert_merge,
 };
 
 use crate::deadline::{
@@ -65,6 +68,12 @@ fn class_of(class: IoClass) -> usize {
         IoClass::None | IoClass::Be => 1,
         IoClass::Idle => 2,
     }
+}
+
+/// A number of each class, as debugfs shows them.
+fn by_class(classes: &[PerPrio; CLASSES], number: impl Fn(&PerPrio) -> u64) -> String {
+    let numbers: Vec<String> = classes.iter().map(|c| number(c).to_string()).collect();
+    numbers.join(" ")
 }
 
 /// `elv[0]` of an inserted request: its class plus one; zero if it was never inserted.
@@ -397,6 +406,42 @@ impl Elevator for MqDeadline {
         ]
     }
 
+    fn debug_files(&self, rqs: &Requests, hctx: Option<usize>) -> Vec<(String, String)> {
+        if hctx.is_some() {
+            return Vec::new();
+        }
+        let head = debug_requests(rqs, &self.queue.head);
+        let mut files = vec![
+            ("dispatch".to_string(), head),
+            ("batching".to_string(), self.batching.to_string()),
+            ("starved".to_string(), self.starved.to_string()),
+            (
+                "async_depth".to_string(),
+                self.queue.tunables.at(ASYNC_DEPTH).to_string(),
+            ),
+            (
+                "owned_by_driver".to_string(),
+                by_class(&self.classes, |c| {
+                    (c.dispatched + c.merged).saturating_sub(c.completed)
+                }),
+            ),
+            (
+                "queued".to_string(),
+                by_class(&self.classes, |c| c.inserted - c.completed),
+            ),
+        ];
+        for (class, c) in self.classes.iter().enumerate() {
+            for (dir, name) in ["read", "write"].into_iter().enumerate() {
+                let queued = debug_requests(rqs, &c.fifo[dir]);
+                let next = c.sorted[dir].from_sector(Sector(c.latest_pos[dir]));
+                let next = next.map_or_else(String::new, |id| debug_request(&rqs[id]));
+                files.push((format!("{name}{class}_fifo_list"), queued));
+                files.push((format!("{name}{class}_next_rq"), next));
+            }
+        }
+        files
+    }
+
     fn counters(&self) -> Vec<(&'static str, u64)> {
         let sum = |f: fn(&PerPrio) -> u64| self.classes.iter().map(f).sum();
         vec![
@@ -442,6 +487,39 @@ mod tests {
             prio,
             ..bio(op, sector)
         }
+    }
+
+    /// A file of debugfs' `sched`.
+    fn shown(queue: &mut TestQueue, name: &str) -> String {
+        let files = queue.with(|elevator, ctx| elevator.debug_files(ctx.rqs, None));
+        let found = files.into_iter().find(|(known, _)| known == name);
+        found.map_or_else(|| panic!("no {name}"), |(_, value)| value)
+    }
+
+    #[test]
+    fn debugfs_shows_who_waits_and_who_is_with_the_driver() {
+        let mut queue = queue();
+        for sector in [800, 100] {
+            queue.insert(&bio(Op::Read, sector));
+        }
+        queue.insert(&with_class(Op::Write, 5, IoClass::Idle));
+        assert_eq!(shown(&mut queue, "queued"), "0 2 1");
+        assert_eq!(shown(&mut queue, "dispatch"), "");
+        assert_eq!(shown(&mut queue, "owned_by_driver"), "0 0 0");
+        let waiting = shown(&mut queue, "read1_fifo_list");
+        assert_eq!(waiting.lines().count(), 2, "{waiting}");
+        assert!(waiting.contains("{.op=READ, "), "{waiting}");
+        assert!(shown(&mut queue, "write2_fifo_list").contains("{.op=WRITE, "));
+        let first = queue.dispatch().expect("a read");
+        assert_eq!(queue.rq(first).sector, Sector(100));
+        assert_eq!(shown(&mut queue, "owned_by_driver"), "0 1 0");
+        // The older one is ahead of it.
+        let waiting = shown(&mut queue, "read1_fifo_list");
+        assert_eq!(waiting.lines().count(), 1, "{waiting}");
+        assert_eq!(shown(&mut queue, "read1_next_rq"), waiting);
+        assert_eq!(shown(&mut queue, "batching"), "1");
+        queue.complete(first);
+        assert_eq!(shown(&mut queue, "queued"), "0 1 1");
     }
 
     #[test]

@@ -16,13 +16,15 @@
 mod tests;
 
 use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
 
 use blklab_blk::{
-    Bio, BioFlags, Elevator, ElevatorQueue, InsertAt, Nanos, Op, QueueInfo, RequestId, RqList,
-    SchedCtx, Tags, Tunable, Unit, bio_list_merge, jiffies, jiffy_start, msecs_to_jiffies,
-    op_is_sync,
+    Bio, BioFlags, Elevator, ElevatorQueue, InsertAt, Nanos, Op, QueueInfo, RequestId, Requests,
+    RqList, SchedCtx, Tags, Tunable, Unit, bio_list_merge, debug_requests, jiffies, jiffy_start,
+    msecs_to_jiffies, op_is_sync,
 };
 
 use crate::{ElevatorType, StepCosts};
@@ -59,6 +61,8 @@ const WRITE: usize = 1;
 const DISCARD: usize = 2;
 const OTHER: usize = 3;
 const DOMAINS: usize = 4;
+/// Their names in debugfs, where the current one is in capitals.
+const DOMAIN_NAMES: [&str; DOMAINS] = ["read", "write", "discard", "other"];
 /// Number of domains with a target; `OTHER` has none.
 const TIMED: usize = 3;
 
@@ -208,6 +212,23 @@ struct Hctx {
     served: [bool; DOMAINS],
 }
 
+impl Hctx {
+    fn debug_files(&self, rqs: &Requests) -> Vec<(String, String)> {
+        let current = DOMAIN_NAMES[self.cur_domain].to_ascii_uppercase();
+        let mut files = vec![
+            ("cur_domain".to_string(), current),
+            ("batching".to_string(), self.batching.to_string()),
+        ];
+        for (domain, name) in DOMAIN_NAMES.into_iter().enumerate() {
+            let queued = debug_requests(rqs, &self.lists[domain]);
+            let waiting = u8::from(self.waiting[domain]).to_string();
+            files.push((format!("{name}_rqs"), queued));
+            files.push((format!("{name}_waiting"), waiting));
+        }
+        files
+    }
+}
+
 /// The scheduler's state.
 pub struct Kyber {
     queue: ElevatorQueue,
@@ -252,6 +273,15 @@ impl Kyber {
         };
         new.depth_updated(info);
         new
+    }
+
+    fn queue_debug_files(&self) -> Vec<(String, String)> {
+        let tokens = { self.tokens.iter().zip(&self.waiters) }
+            .map(|(tokens, waiters)| tokens.debug_text(waiters.len()));
+        let names = DOMAIN_NAMES.map(|name| format!("{name}_tokens"));
+        let mut files: Vec<(String, String)> = names.into_iter().zip(tokens).collect();
+        files.push(("async_depth".to_string(), self.async_depth.to_string()));
+        files
     }
 
     fn target_ns(&self, domain: usize) -> u64 {
@@ -540,6 +570,13 @@ impl Elevator for Kyber {
             ("read_waiting", hctx.waiting[READ] as i64),
             ("write_waiting", hctx.waiting[WRITE] as i64),
         ]
+    }
+
+    fn debug_files(&self, rqs: &Requests, hctx: Option<usize>) -> Vec<(String, String)> {
+        match hctx.and_then(|hctx| self.hctxs.get(hctx)) {
+            Some(hctx) => hctx.debug_files(rqs),
+            None => self.queue_debug_files(),
+        }
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

@@ -322,3 +322,75 @@ fn waits_are_bounded() {
     assert_wait(&KYBER, &[], Victim::AsyncWrite, Adversary::Reads, 16);
     assert_wait(&KYBER, &[], Victim::Read, Adversary::SyncWrites, 8);
 }
+
+/// A file of debugfs' `sched`, of the queue or of its hardware context.
+fn shown(queue: &mut TestQueue, hctx: Option<usize>, name: &str) -> String {
+    let files = queue.with(|elevator, ctx| elevator.debug_files(ctx.rqs, hctx));
+    let found = files.into_iter().find(|(known, _)| known == name);
+    found.map_or_else(|| panic!("no {name}"), |(_, value)| value)
+}
+
+#[test]
+fn debugfs_shows_tokens_and_the_domain_in_turn() {
+    let mut queue = queue();
+    // As Linux 6.12 shows them of an idle queue.
+    for (domain, lines) in [
+        (
+            "read",
+            [
+                "depth=256",
+                "busy=0",
+                "bits_per_word=64",
+                "map_nr=4",
+                "wake_batch=8",
+            ],
+        ),
+        (
+            "write",
+            [
+                "depth=128",
+                "busy=0",
+                "bits_per_word=32",
+                "map_nr=4",
+                "wake_batch=8",
+            ],
+        ),
+        (
+            "discard",
+            [
+                "depth=64",
+                "busy=0",
+                "bits_per_word=16",
+                "map_nr=4",
+                "wake_batch=8",
+            ],
+        ),
+        (
+            "other",
+            [
+                "depth=16",
+                "busy=0",
+                "bits_per_word=4",
+                "map_nr=4",
+                "wake_batch=2",
+            ],
+        ),
+    ] {
+        let tokens = shown(&mut queue, None, &format!("{domain}_tokens"));
+        for line in lines {
+            assert!(
+                tokens.lines().any(|of| of == line),
+                "{domain}: no {line}: {tokens}"
+            );
+        }
+    }
+    assert_eq!(shown(&mut queue, Some(0), "cur_domain"), "READ");
+    queue.insert(&Bio::new(Op::Write, Sector(0), 8));
+    queue.insert(&Bio::new(Op::Write, Sector(800), 8));
+    queue.dispatch().expect("a write");
+    assert_eq!(shown(&mut queue, Some(0), "cur_domain"), "WRITE");
+    assert_eq!(shown(&mut queue, Some(0), "write_waiting"), "0");
+    // All of its CPU's requests have come to it, and one is left.
+    assert_eq!(shown(&mut queue, Some(0), "write_rqs").lines().count(), 1);
+    assert!(shown(&mut queue, None, "write_tokens").contains("\nbusy=1\n"));
+}

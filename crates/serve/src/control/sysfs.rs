@@ -19,8 +19,8 @@ use crate::tree::{Files, Still, Tree, mount_options};
 
 /// What `/proc/devices` would call the exports' driver.
 const DRIVER: &str = "blklab";
-/// The folder of what the present scheduler has.
-const IOSCHED: &str = "queue/iosched";
+/// The folders of what the present scheduler has: in a disk's folder, and in debugfs.
+const OF_SCHEDULER: [&str; 2] = ["queue/iosched", "sched"];
 
 /// A mounted tree; dropping it unmounts it.
 pub(crate) struct MountedTree {
@@ -168,26 +168,36 @@ impl ExportFiles {
         names.map_err(|_| Errno::IO)
     }
 
-    /// Whether a folder is that of a scheduler's attributes, which come and go.
+    /// Whether a folder is that of a scheduler's files, which come and go.
     fn is_of_scheduler(&self, sysfs: &Sysfs, folder: KobjectId) -> bool {
         let disk = self.place(sysfs, folder);
-        disk.is_some_and(|(_, path)| path == IOSCHED)
+        disk.is_some_and(|(_, path)| {
+            OF_SCHEDULER.contains(&&*path) || path.ends_with(&format!("/{}", OF_SCHEDULER[1]))
+        })
     }
 
     /// A scheduler comes and goes with its own files.
-    fn forget_old_scheduler(sysfs: &mut Sysfs, disk: KobjectId, now: &BTreeSet<String>) {
-        let path = format!("{}/{IOSCHED}", sysfs.path(disk));
-        let Some(iosched) = sysfs.find(&path) else {
-            return;
-        };
-        let files = sysfs.get(iosched).map(|k| k.attributes().keys());
-        let shown = files.into_iter().flatten();
-        let is_same = shown.eq(now.iter().filter_map(|path| {
-            let (folder, name) = path.rsplit_once('/')?;
-            (folder == IOSCHED).then_some(name)
-        }));
-        if !is_same {
-            sysfs.remove(iosched);
+    fn forget_old_scheduler(sysfs: &mut Sysfs, top: KobjectId, now: &BTreeSet<String>) {
+        let top = sysfs.path(top);
+        let mut folders: Vec<String> = OF_SCHEDULER.map(str::to_string).into();
+        let hctxs = (0..).map(|number| format!("hctx{number}"));
+        let hctxs = hctxs.take_while(|hctx| sysfs.find(&format!("{top}/{hctx}")).is_some());
+        folders.extend(hctxs.map(|hctx| format!("{hctx}/{}", OF_SCHEDULER[1])));
+        for folder in folders {
+            let Some(shown) = sysfs.find(&format!("{top}/{folder}")) else {
+                continue;
+            };
+            let files = sysfs.get(shown).map(|k| k.attributes().keys());
+            let is_same = files
+                .into_iter()
+                .flatten()
+                .eq(now.iter().filter_map(|path| {
+                    let (of, name) = path.rsplit_once('/')?;
+                    (of == folder).then_some(name)
+                }));
+            if !is_same {
+                sysfs.remove(shown);
+            }
         }
     }
 }
@@ -216,9 +226,7 @@ impl Files for ExportFiles {
         };
         let (export, part) = self.folders[&top];
         let now = self.paths(export, part)?;
-        if part == Part::Disk {
-            ExportFiles::forget_old_scheduler(sysfs, top, &now);
-        }
+        ExportFiles::forget_old_scheduler(sysfs, top, &now);
         for path in now {
             if sysfs.attribute(top, &path).is_none() {
                 sysfs.set(top, &path, "");
