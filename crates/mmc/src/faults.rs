@@ -560,6 +560,31 @@ fn an_emmc_is_identified_after_sd_was_tried() {
     assert_eq!(run(&mut core, &both), (vec![1; 3], [1024; 2]));
 }
 
+/// It answers CMD5 and no other question of what it is.
+#[test]
+fn an_sdio_card_is_found_and_has_no_blocks() {
+    let spec = CardSpec {
+        protocol: Protocol::Sdio { functions: 2 },
+        scr: [0; 2],
+        sectors: 0,
+        ..card(false)
+    };
+    let mut core = core(spec, Vec::new());
+    assert!(core.rescan());
+    let found = core.card().unwrap().clone();
+    assert_eq!(found.description(), "SDIO card");
+    assert_eq!((found.rca, found.sectors()), (0x4567, 0));
+    assert!(Queue::new(&core, Area::all(&found, core.host().spec())[0]).is_none());
+    assert!(!core.detect_card_removed());
+    core.host_mut().slot_mut().pull();
+    core.detect_change();
+    assert!(core.detect_card_removed());
+    core.remove_card();
+    core.stop();
+    core.host_mut().slot_mut().put_back();
+    assert!(core.rescan() && core.card().is_some());
+}
+
 /// The controller is armed for data before CMD23 goes out, which brings none.
 #[test]
 fn the_pl181_reads_many_blocks_at_the_first_try() {

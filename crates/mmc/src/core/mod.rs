@@ -11,7 +11,7 @@ mod tuning;
 pub use card::{Card, CardKind};
 pub(crate) use erase::TRIM;
 
-use crate::command::{Command, CommandFlags, Direction, Error, Request, opcode};
+use crate::command::{Command, Direction, Error, Request};
 use crate::event::{Event, Retune};
 use crate::host::{
     BusMode, BusWidth, Caps, Caps2, ChipSelect, Host, Ios, PowerMode, SignalVoltage, Timing,
@@ -342,16 +342,18 @@ impl Core {
         attached
     }
 
-    /// An SDIO card answers CMD5. None is driven here: such a card stays without a
-    /// driver (`mmc_attach_sdio`).
+    /// An SDIO card answers CMD5; it has an address, but no identity. None of its functions has
+    /// a driver here (`mmc_attach_sdio`).
     fn attach_sdio(&mut self) -> Result<(), Error> {
-        let flags = CommandFlags::SPI_R4 | CommandFlags::R3 | CommandFlags::BCR;
-        let command = Command::new(opcode::IO_SEND_OP_COND, 0, flags);
-        let [answer, ..] = self.wait_for_command(command, RETRIES)?;
-        let ocr = self.select_voltage(answer & 0x00ff_ffff)?;
+        let told = self.send_io_op_cond(0)?;
+        let ocr = self.select_voltage(told & 0x00ff_ffff)?;
+        self.send_io_op_cond(ocr)?;
+        let rca = self.send_relative_address()?;
+        self.select_card(rca)?;
         self.card = Some(Card {
             kind: CardKind::Sdio,
             ocr,
+            rca,
             ..Card::default()
         });
         Ok(())
@@ -371,7 +373,12 @@ impl Core {
         if self.card.is_none() || self.is_removed() {
             return true;
         }
-        let alive = self.send_status(RETRIES).is_ok() && self.host.card_is_present();
+        // Without a memory it has no status to ask for (`mmc_sdio_alive`).
+        let answers = match &self.card {
+            Some(card) if card.kind == CardKind::Sdio => self.select_card(card.rca).is_ok(),
+            _ => self.send_status(RETRIES).is_ok(),
+        };
+        let alive = answers && self.host.card_is_present();
         if let (false, Some(card)) = (alive, &mut self.card) {
             card.is_removed = true;
         }

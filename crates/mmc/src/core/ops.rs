@@ -49,6 +49,14 @@ impl Core {
         let _ = self.wait_for_command(write, 0);
     }
 
+    /// Tells an SDIO card the host's voltages, until it has powered up; asks for the card's with
+    /// `ocr` 0.
+    pub(super) fn send_io_op_cond(&mut self, ocr: u32) -> Result<u32, Error> {
+        let flags = CommandFlags::SPI_R4 | CommandFlags::R3 | CommandFlags::BCR;
+        let command = Command::new(opcode::IO_SEND_OP_COND, ocr, flags);
+        self.poll_power_up(ocr == 0, |core| core.wait_for_command(command, RETRIES))
+    }
+
     /// Asks SD cards of version 2 and later whether they can run at this voltage.
     pub(super) fn send_if_cond(&mut self, ocr: u32) -> Result<(), Error> {
         const PATTERN: u32 = 0xaa;

@@ -14,6 +14,11 @@ pub enum Protocol {
     },
     /// MMC and eMMC.
     Mmc,
+    /// SDIO without a memory: it answers CMD5 and CMD52 (SDIO Simplified Specification 3).
+    Sdio {
+        /// Its functions beside the common one, up to seven.
+        functions: u8,
+    },
 }
 
 /// What a card is made as.
@@ -95,6 +100,11 @@ const MODES_OF_HIGH: u8 = 3;
 const PRE_ERASE_MASK: u32 = 0x7f_ffff;
 /// The host asks for lines of 1.8 V, and the card accepts.
 const OCR_LOW_VOLTAGE: u32 = 1 << 24;
+
+/// Voltages that a card may run at.
+const OCR_VOLTAGES: u32 = 0x00ff_ff00;
+/// It has powered up.
+const OCR_READY: u32 = 1 << 31;
 
 /// What the card's data lines carry next.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -268,10 +278,14 @@ impl EmulatedCard {
     pub(super) fn command(&mut self, opcode: u8, arg: u32) -> Answer {
         let is_app = std::mem::take(&mut self.app_command);
         let is_sd = matches!(self.spec.protocol, Protocol::Sd { .. });
-        let known = match (is_sd, is_app) {
-            (true, true) => self.sd_app_command(opcode, arg),
-            (true, false) => self.sd_command(opcode, arg),
-            (false, _) => self.mmc_command(opcode, arg),
+        let known = match (self.spec.protocol, is_app) {
+            (Protocol::Sd { .. }, true) => self.sd_app_command(opcode, arg),
+            (Protocol::Sd { .. }, false) => self.sd_command(opcode, arg),
+            (Protocol::Mmc, _) => self.mmc_command(opcode, arg),
+            (Protocol::Sdio { functions }, _) => {
+                let known = self.sdio_command(opcode, arg, functions);
+                return known.unwrap_or(Answer::Silence);
+            }
         };
         // An application command that is none is taken as a plain one.
         let known = match (known, is_sd && is_app) {
@@ -361,6 +375,56 @@ impl EmulatedCard {
         self.spec.protocol == Protocol::Mmc || offered
     }
 
+    /// A card of SD or SDIO takes its address, and tells it.
+    fn choose_address(&mut self) -> Option<Answer> {
+        let state = self.state;
+        self.rca = self.spec.rca;
+        self.state = CardState::StandBy;
+        let Answer::Short(status) = self.status(state, false) else {
+            return None;
+        };
+        // R6 has some of the status' bits only.
+        let told = (status >> 8 & 0xc000) | (status >> 6 & 0x2000) | status & 0x1fff;
+        Some(Answer::Short(self.rca << 16 | told))
+    }
+
+    /// Commands of a card without a memory. CMD0 is none: only a write to the common
+    /// registers resets it.
+    fn sdio_command(&mut self, opcode: u8, arg: u32, functions: u8) -> Option<Answer> {
+        /// A write of the bit RES to the register of I/O aborts.
+        const RESET: u32 = 1 << 31 | 6 << 9 | 1 << 3;
+        let state = self.state;
+        match (opcode, state) {
+            (opcode::IO_SEND_OP_COND, CardState::Idle) => {
+                let told = u32::from(functions) << 28 | self.spec.ocr & OCR_VOLTAGES;
+                if arg & self.spec.ocr & OCR_VOLTAGES == 0 {
+                    return Some(Answer::Short(told));
+                }
+                if self.polls < self.spec.power_up_polls {
+                    self.polls += 1;
+                    return Some(Answer::Short(told));
+                }
+                self.state = CardState::Ready;
+                Some(Answer::Short(told | OCR_READY))
+            }
+            (opcode::SET_RELATIVE_ADDR, CardState::Ready | CardState::StandBy) => {
+                self.choose_address()
+            }
+            (opcode::SELECT_CARD, CardState::StandBy | CardState::Transfer)
+                if self.is_mine(arg) =>
+            {
+                self.state = CardState::Transfer;
+                Some(self.status(state, false))
+            }
+            (opcode::IO_RW_DIRECT, _) if arg & RESET == RESET => {
+                self.reset();
+                Some(Answer::Short(0))
+            }
+            (opcode::IO_RW_DIRECT, CardState::Transfer) => Some(Answer::Short(0)),
+            _ => None,
+        }
+    }
+
     fn sd_command(&mut self, opcode: u8, arg: u32) -> Option<Answer> {
         let state = self.state;
         match (opcode, state) {
@@ -388,14 +452,7 @@ impl EmulatedCard {
                 Some(self.send_pattern(64))
             }
             (opcode::SET_RELATIVE_ADDR, CardState::Identification | CardState::StandBy) => {
-                self.rca = self.spec.rca;
-                self.state = CardState::StandBy;
-                let Answer::Short(status) = self.status(state, false) else {
-                    return None;
-                };
-                // R6 has some of the status' bits only.
-                let told = (status >> 8 & 0xc000) | (status >> 6 & 0x2000) | status & 0x1fff;
-                Some(Answer::Short(self.rca << 16 | told))
+                self.choose_address()
             }
             (opcode::SWITCH, CardState::Transfer) => {
                 self.lines = Lines::Register(self.functions(arg));
