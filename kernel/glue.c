@@ -17,6 +17,7 @@
 #include <linux/llist.h>
 #include <linux/sbitmap.h>
 #include <linux/vmalloc.h>
+#include <linux/workqueue.h>
 #include <trace/events/block.h>
 
 #include "elevator.h"
@@ -74,9 +75,35 @@ static bool reserve_used;	/* since the module was loaded */
 /* A block of the reserve begins with its size, which gen_pool_free needs. */
 #define HEADER 64
 
+/* A task that creates a scheduler may wait for memory, as it holds no spinlock. */
+static DEFINE_MUTEX(creating);
+static struct task_struct *creator;
+
 #ifdef BLKLAB_DEBUG
 static atomic_long_t allocated = ATOMIC_LONG_INIT(0);
+
+/* Which of the coming allocations fails, from 1; 0 for none. */
+static int fail_nth;
+module_param(fail_nth, int, 0600);
+
+static bool must_fail(void)
+{
+	int n = READ_ONCE(fail_nth);
+
+	return n && cmpxchg(&fail_nth, n, n - 1) == n && n == 1;
+}
+
+/* Larger blocks than this fail as if the reserve were used up, too. */
+#define FAIL_OF_RESERVE (4 * PAGE_SIZE)
+#else
+static inline bool must_fail(void)
+{
+	return false;
+}
+#define FAIL_OF_RESERVE ULONG_MAX
 #endif
+
+#define MAY_FAIL(allocation) (must_fail() ? NULL : (allocation))
 
 void *blklab_alloc(size_t size, size_t align);
 void *blklab_alloc(size_t size, size_t align)
@@ -86,21 +113,44 @@ void *blklab_alloc(size_t size, size_t align)
 
 	/* kmalloc aligns sizes that are powers of two to themselves. */
 	size = max(roundup_pow_of_two(size), align);
+	if (unlikely(must_fail())) {
+		if (size > FAIL_OF_RESERVE)
+			return NULL;
+	} else if (READ_ONCE(creator) == current && !irqs_disabled()) {
+		/*
+		 * No hook of another queue that interrupts it. The queue is frozen: memory that
+		 * needs I/O on it would never come.
+		 */
+		memory = kvmalloc(size, GFP_NOIO | __GFP_NOWARN);
+	} else if (size <= KMALLOC_MAX_SIZE) {
+		memory = kmalloc(size, GFP_ATOMIC | __GFP_NOWARN);
+	}
+	if (!memory) {
+		WRITE_ONCE(reserve_used, true);
+		size += HEADER;
+		block = WARN_ON_ONCE(align > HEADER) ? 0 : gen_pool_alloc(reserve, size);
+		if (!block)
+			return NULL;
+		*(size_t *)block = size;
+		memory = (void *)block + HEADER;
+	}
 #ifdef BLKLAB_DEBUG
 	atomic_long_inc(&allocated);
 #endif
-	if (size <= KMALLOC_MAX_SIZE)
-		memory = kmalloc(size, GFP_ATOMIC | __GFP_NOWARN);
-	if (memory)
-		return memory;
-	WRITE_ONCE(reserve_used, true);
-	size += HEADER;
-	block = WARN_ON_ONCE(align > HEADER) ? 0 : gen_pool_alloc(reserve, size);
-	if (!block)
-		return NULL;
-	*(size_t *)block = size;
-	return (void *)block + HEADER;
+	return memory;
 }
+
+/* Large blocks that were freed under a spinlock, where vfree must not be called. */
+static LLIST_HEAD(to_vfree);
+
+static void vfree_late(struct work_struct *work)
+{
+	struct llist_node *block, *next;
+
+	llist_for_each_safe(block, next, llist_del_all(&to_vfree))
+		vfree(block);
+}
+static DECLARE_WORK(vfree_work, vfree_late);
 
 void blklab_free(void *memory);
 void blklab_free(void *memory)
@@ -110,12 +160,15 @@ void blklab_free(void *memory)
 #ifdef BLKLAB_DEBUG
 	atomic_long_dec(&allocated);
 #endif
-	if (!gen_pool_has_addr(reserve, (unsigned long)memory, 1)) {
-		kfree(memory);
-		return;
+	if (gen_pool_has_addr(reserve, (unsigned long)memory, 1)) {
+		block = (unsigned long)memory - HEADER;
+		gen_pool_free(reserve, block, *(size_t *)block);
+	} else if (is_vmalloc_addr(memory) && irqs_disabled()) {
+		llist_add(memory, &to_vfree);
+		schedule_work(&vfree_work);
+	} else {
+		kvfree(memory);
 	}
-	block = (unsigned long)memory - HEADER;
-	gen_pool_free(reserve, block, *(size_t *)block);
 }
 
 static bool reserve_is_low(void)
@@ -767,21 +820,34 @@ static void free_data(struct blklab_data *d)
 	kfree(d);
 }
 
+static struct blklab_shared *create(const struct blklab_hooks *hooks,
+				    const struct blklab_shape *shape)
+{
+	struct blklab_shared *sched;
+
+	mutex_lock(&creating);
+	WRITE_ONCE(creator, current);
+	sched = hooks->create(shape);
+	WRITE_ONCE(creator, NULL);
+	mutex_unlock(&creating);
+	return sched;
+}
+
 static int init_sched(struct request_queue *q, struct elevator_type *e,
 		      const struct blklab_hooks *hooks)
 {
-	struct elevator_queue *eq = elevator_alloc(q, e);
+	struct elevator_queue *eq = MAY_FAIL(elevator_alloc(q, e));
 	struct blklab_shape shape;
 	struct blklab_data *d;
 
 	if (!eq)
 		return -ENOMEM;
 	shape_of(q, &shape);
-	d = kzalloc_node(sizeof(*d), GFP_KERNEL, q->node);
+	d = MAY_FAIL(kzalloc_node(sizeof(*d), GFP_KERNEL, q->node));
 	if (!d)
 		goto put;
-	d->slots = kvcalloc(shape.max_requests, sizeof(*d->slots), GFP_KERNEL);
-	d->queued_on = kcalloc(q->nr_hw_queues, sizeof(*d->queued_on), GFP_KERNEL);
+	d->slots = MAY_FAIL(kvcalloc(shape.max_requests, sizeof(*d->slots), GFP_KERNEL));
+	d->queued_on = MAY_FAIL(kcalloc(q->nr_hw_queues, sizeof(*d->queued_on), GFP_KERNEL));
 	if (!d->slots || !d->queued_on || reserve_is_low())
 		goto free;
 	d->hooks = hooks;
@@ -792,7 +858,9 @@ static int init_sched(struct request_queue *q, struct elevator_type *e,
 	INIT_LIST_HEAD(&d->unnumbered);
 	hrtimer_init(&d->timer, CLOCK_MONOTONIC, HRTIMER_MODE_ABS_SOFT);
 	d->timer.function = timer_expired;
-	d->sched = hooks->create(&shape);
+	d->sched = create(hooks, &shape);
+	if (!d->sched)
+		goto free;
 
 	eq->elevator_data = d;
 	if (d->sched->is_single_queue)
@@ -840,7 +908,7 @@ static void blklab_depth_updated(struct blk_mq_hw_ctx *hctx)
 
 	shape_of(hctx->queue, &shape);
 	if (shape.max_requests > d->max_requests)
-		slots = kvcalloc(shape.max_requests, sizeof(*slots), GFP_KERNEL);
+		slots = MAY_FAIL(kvcalloc(shape.max_requests, sizeof(*slots), GFP_KERNEL));
 	flags = lock(d->hooks, d);
 	/* Without the memory, requests beyond the old number get no number. */
 	if (slots) {
@@ -1094,6 +1162,7 @@ static void __exit blklab_exit(void)
 	WARN(atomic_long_read(&allocated), "blklab: %ld blocks of memory were leaked\n",
 	     atomic_long_read(&allocated));
 #endif
+	flush_work(&vfree_work);
 	free_reserve();
 }
 

@@ -7,8 +7,12 @@
 # Then the module's own decisions are recorded by its tracepoints and held against the
 # same schedulers in user space by `blklab conform`: every one must agree.
 #
+# Each allocation of the module's own is made to fail once: the scheduler is refused or works.
+#
 # TEST=cost instead tells what a request costs under each scheduler, the kernel's own
-# ones beside ours, in instructions. TEST=verify and TEST=conform do one part alone.
+# ones beside ours, in instructions. TEST=verify, TEST=fail and TEST=conform do one part alone;
+# TEST=short is the part of `make test`: TEST=fail with fewer of the allocations, in the guest
+# that `blklab guest setup` fetches.
 #
 # BUILD=DIR keeps what was fetched; BLKLAB is the program that boots the guest.
 set -eu
@@ -22,7 +26,15 @@ command -v make >/dev/null && command -v gcc-12 >/dev/null || {
     exit 0
 }
 [ -x "$BLKLAB" ] || { echo "BLKLAB=$BLKLAB is not there: make build"; exit 2; }
-variables=$("$BLKLAB" guest setup --guest "$BUILD") || { echo "SKIPPED kernel module"; exit 0; }
+make -s rustc 2>/dev/null || {
+    echo "SKIPPED kernel module: rustup component add rust-src, or apt-get install rustc-web cargo-web rust-web-src"
+    exit 0
+}
+mkdir -p "$BUILD"
+packages="--guest $BUILD"
+[ "$TEST" != short ] || packages=
+# shellcheck disable=SC2086
+variables=$("$BLKLAB" guest setup $packages) || { echo "SKIPPED kernel module"; exit 0; }
 case $TEST in
 cost | conform) debug='' ;;
 *) debug=1 ;;
@@ -33,7 +45,8 @@ make BLKLAB_DEBUG=$debug $variables >"$BUILD/make.log" 2>&1 || { tail -20 "$BUIL
 guest() { # SCRIPT APPENDED OPTIONS
     script=$1 append=$2
     shift 2
-    "$BLKLAB" guest script "$script" --guest "$BUILD" --module blklab-iosched.ko \
+    # shellcheck disable=SC2086
+    "$BLKLAB" guest script "$script" $packages --module blklab-iosched.ko \
         --append "$append" "$@"
 }
 
@@ -44,6 +57,11 @@ verify() { # OPTIONS
         --load "null_blk nr_devices=1 gb=1 memory_backed=1 queue_mode=2 irqmode=2 completion_nsec=20000 submit_queues=2 hw_queue_depth=64" \
         --qemu "-drive file=$BUILD/disk,format=raw,if=none,id=disk,cache=unsafe" \
         --qemu "-device virtio-blk-pci,drive=disk,num-queues=2"
+}
+
+fail_allocations() {
+    guest guest-fail.sh "TEST=$TEST" --guest-cpus 2 --load configfs --load crc32c_generic \
+        --load "null_blk nr_devices=1 gb=1 memory_backed=1 queue_mode=2 irqmode=0 submit_queues=2 hw_queue_depth=64"
 }
 
 conform() { # MODULE'S NAME, OURS
@@ -57,13 +75,14 @@ conform() { # MODULE'S NAME, OURS
 case $TEST in
 cost) verify --count-instructions ;;
 verify) verify --guest-cpus 2 ;;
+fail | short) fail_allocations ;;
 conform | all)
-    [ "$TEST" = conform ] || verify --guest-cpus 2
+    [ "$TEST" = conform ] || { verify --guest-cpus 2 && fail_allocations; }
     conform blklab-mq-dl mq-deadline
     conform blklab-kyber kyber
     ;;
 *)
-    echo "TEST is all, verify, conform or cost"
+    echo "TEST is all, verify, fail, short, conform or cost"
     exit 2
     ;;
 esac

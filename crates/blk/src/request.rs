@@ -276,6 +276,13 @@ impl Requests {
         self.requests.insert_with(numbered)
     }
 
+    /// Makes room for so many requests at once, so that none is allocated later. Returns `false`
+    /// if there is no memory.
+    pub fn make_room(&mut self, requests: usize) -> bool {
+        let empty = Request::for_bio(&Bio::new(Op::Read, Sector(0), 0), Nanos::ZERO);
+        self.requests.try_grow(requests, &empty)
+    }
+
     /// Frees a request.
     #[inline]
     pub fn remove(&mut self, id: RequestId) {

@@ -87,6 +87,26 @@ impl<T> Slab<T> {
         Id::from_index(self.items.len() - 1)
     }
 
+    /// Makes `places` places, so that so many objects can be stored and freed without an
+    /// allocation; the new ones hold copies of `item`. Returns `false` if there is no memory.
+    pub fn try_grow(&mut self, places: usize, item: &T) -> bool
+    where
+        T: Clone,
+    {
+        let had = self.items.len();
+        let more = places.saturating_sub(had);
+        let more_free = places.saturating_sub(self.free.len());
+        if self.items.try_reserve_exact(more).is_err()
+            || self.free.try_reserve_exact(more_free).is_err()
+        {
+            return false;
+        }
+        self.items.resize(had + more, item.clone());
+        // In reverse, as the last one in the list is the first one used.
+        self.free.extend((had as u32..(had + more) as u32).rev());
+        true
+    }
+
     /// Frees the object `id`, which must not be used again.
     #[inline]
     pub fn remove(&mut self, id: Id<T>) {
@@ -123,5 +143,32 @@ impl<T> IndexMut<Id<T>> for Slab<T> {
     #[inline]
     fn index_mut(&mut self, id: Id<T>) -> &mut T {
         &mut self.items[id.index()]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grown_places_are_used_from_the_first() {
+        let mut slab = Slab::default();
+        let first = slab.insert(7);
+        assert!(slab.try_grow(4, &0));
+        assert_eq!(slab.in_use(), 1);
+        let room = (slab.items.capacity(), slab.free.capacity());
+        let more: Vec<usize> = (0..3).map(|n| slab.insert(n).index()).collect();
+        assert_eq!((first.index(), more), (0, vec![1, 2, 3]));
+        (0..4).for_each(|index| slab.remove(Id::from_index(index)));
+        assert_eq!((slab.items.capacity(), slab.free.capacity()), room);
+        // Fewer places than there are change nothing.
+        assert!(slab.try_grow(2, &0) && slab.items.len() == 4);
+    }
+
+    #[test]
+    fn what_no_memory_holds_is_refused() {
+        let mut slab = Slab::default();
+        assert!(!slab.try_grow(usize::MAX >> 4, &0_u64));
+        assert_eq!(slab.in_use(), 0);
     }
 }

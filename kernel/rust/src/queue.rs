@@ -141,7 +141,7 @@ fn id(number: u32) -> RequestId {
 }
 
 impl<E: Elevator> Queue<E> {
-    /// Attaches a scheduler to a queue. The caller has checked that there is memory.
+    /// Attaches a scheduler to a queue; null if there is no memory for its requests.
     pub fn create(elevator: E, shape: &Shape) -> *mut Queue<E> {
         let limits = QueueLimits {
             capacity_sectors: shape.capacity_sectors,
@@ -169,7 +169,9 @@ impl<E: Elevator> Queue<E> {
             trace: Trace::default(),
             runs: Vec::with_capacity(shape.nr_hw_queues as usize),
         });
-        queue.make_room(shape.max_requests);
+        if !queue.make_room(shape.max_requests) {
+            return core::ptr::null_mut();
+        }
         queue.publish_depths();
         Box::into_raw(queue)
     }
@@ -197,18 +199,14 @@ impl<E: Elevator> Queue<E> {
         }
     }
 
-    /// Allocates copies for all requests, so that none is allocated later.
-    fn make_room(&mut self, max_requests: u32) {
-        let empty = Request::for_bio(&Bio::new(Op::Read, Sector(0), 0), Nanos::ZERO);
-        let more = (max_requests as usize).saturating_sub(self.requests.in_use());
-        let ids: Vec<_> = (0..more)
-            .map(|_| self.requests.insert(empty.clone()))
-            .collect();
-        // Reverse order, because the last one freed is the first one used.
-        ids.into_iter()
-            .rev()
-            .for_each(|id| self.requests.remove(id));
-        self.max_requests = max_requests as usize;
+    /// Allocates copies for all requests, so that none is allocated later. Without the memory the
+    /// most requests at once stay what they were, and `false` is returned.
+    fn make_room(&mut self, max_requests: u32) -> bool {
+        let has_room = self.requests.make_room(max_requests as usize);
+        if has_room {
+            self.max_requests = max_requests as usize;
+        }
+        has_room
     }
 
     /// Calls a hook that only looks for a request.
