@@ -32,6 +32,7 @@ setup:
 test: setup build
 	@$(BLKLAB) guest setup >/dev/null || echo "SKIPPED: tests in a guest with a real kernel"
 	PROPTEST_RNG_SEED=1 $(CARGO) test --workspace --locked
+	TEST=short ./kernel/test.sh
 	./python/check.sh
 
 # The Python package, built and tested: minutes more, as it is a workspace of its own.
