@@ -171,10 +171,11 @@ impl<H: Host> Vfs<H> {
             _ if is_simple => BioFlags::SYNC,
             _ => BioFlags::NONE,
         };
+        let bio_bytes = BIO_MAX_BYTES / PAGE_BYTES * self.host().buffer_page_bytes();
         let mut under_way = Vec::new();
         let (mut at, end) = (call.pos, call.pos + call.bytes);
         while at < end {
-            let wanted = BIO_MAX_BYTES.min(end - at);
+            let wanted = bio_bytes.min(end - at);
             let extent = self.host().extent(file.inode, at, wanted).await;
             let length = extent.bytes.min(wanted);
             if let Some(sector) = extent.sector {

@@ -174,6 +174,12 @@ pub trait Host: Sized {
         let _ = fault;
     }
 
+    /// The size of the pages that the running task's buffer is made of: each is one segment of
+    /// a direct bio.
+    fn buffer_page_bytes(&self) -> u64 {
+        PAGE_BYTES
+    }
+
     /// Whether a program's access to a mapped page walks the page table, which sets the
     /// accessed bit; with the translation in the TLB it does not.
     fn walks_page_table(&self, address_page: u64) -> bool {

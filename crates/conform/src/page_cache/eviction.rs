@@ -11,8 +11,10 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use blklab_fs::{Event, PAGE_BYTES};
+use blklab_workload::trace::read_text;
 
 use super::calls::{Call, RecordedRun};
+use super::layout::buffer_page_bytes;
 use super::recorded::{Recorded, RecordedStep, read_steps};
 use super::run::replay;
 use super::steps::{EVICTION, compare_steps};
@@ -40,8 +42,9 @@ fn compare(path: &Path) -> Result<TraceReport, ConformError> {
         .filter(|(call, _)| is_unmarked(call))
         .map(|(_, line)| line)
         .collect();
-    let steps = read_steps(path, &run.inodes, &unmarked)?;
-    let ours = replay(&run, &steps, Some(policy));
+    let text = read_text(path)?;
+    let steps = read_steps(path, &text, &run.inodes, &unmarked)?;
+    let ours = replay(&run, &steps, buffer_page_bytes(&text), Some(policy));
     let kernel = steps_with_calls(&steps);
     let mut report = TraceReport::new(path.display().to_string());
     compare_reclaims(&mut report, &kernel, &ours);

@@ -8,6 +8,7 @@
 
 mod calls;
 mod eviction;
+mod layout;
 mod program;
 mod recorded;
 mod run;
@@ -17,6 +18,7 @@ mod steps;
 use std::path::{Path, PathBuf};
 
 use blklab_fs::Event;
+use blklab_workload::trace::read_text;
 
 use crate::report::{Report, TraceReport};
 use crate::{ConformError, Mode};
@@ -24,6 +26,7 @@ use calls::RecordedRun;
 pub(crate) use calls::{Call, Description, RunFile, read_calls};
 pub use eviction::eviction;
 pub(crate) use eviction::evictions_agree;
+use layout::buffer_page_bytes;
 pub(crate) use program::Program;
 pub(crate) use recorded::{Fields, shown};
 use recorded::{Recorded, RecordedStep, read_steps};
@@ -47,7 +50,8 @@ pub(crate) fn agrees(report: &Report) -> bool {
 fn compare(path: &Path) -> Result<TraceReport, ConformError> {
     let run = RecordedRun::open(path)?;
     let (files, description) = (&run.files, &run.description);
-    let steps = read_steps(path, &run.inodes, &[])?;
+    let text = read_text(path)?;
+    let steps = read_steps(path, &text, &run.inodes, &[])?;
     let is_data = |event: &Event| match event {
         Event::Submit(bio) => files.iter().skip(1).any(|file| {
             let inside = |&(_, bytes, first): &(u64, u64, u64)| {
@@ -62,7 +66,7 @@ fn compare(path: &Path) -> Result<TraceReport, ConformError> {
     let compared = |event: &Event| {
         !matches!(event, Event::Dirty { .. }) && (!description.has_file_system() || is_data(event))
     };
-    let ours = replay(&run, &steps, None);
+    let ours = replay(&run, &steps, buffer_page_bytes(&text), None);
     let mut report = TraceReport::new(path.display().to_string());
     for (call, kernel) in by_call(&steps, &compared) {
         let taken: Vec<Event> = (ours.iter())

@@ -6,7 +6,6 @@ use std::path::Path;
 
 use blklab_blk::{BioFlags, Op, Sector};
 use blklab_fs::{Bio, Event, InodeId, PAGE_BYTES, RaState};
-use blklab_workload::trace::read_text;
 use blklab_workload::trace::tracefs::{EventKind, Line, parse_line};
 
 use crate::ConformError;
@@ -48,13 +47,13 @@ pub(super) struct Recorded {
 /// the line are on those in `unmarked`, one after the other.
 pub(super) fn read_steps(
     path: &Path,
+    text: &str,
     inodes: &BTreeMap<u64, InodeId>,
     unmarked: &[usize],
 ) -> Result<Vec<Recorded>, ConformError> {
-    let text = read_text(path)?;
     let mut unmarked = unmarked.iter();
     let mut inodes = inodes.clone();
-    inodes.extend(device_node(&text).map(|number| (number, InodeId(0))));
+    inodes.extend(device_node(text).map(|number| (number, InodeId(0))));
     let mut steps = Vec::new();
     let mut begun = false;
     for (line, number) in text.lines().zip(1..) {

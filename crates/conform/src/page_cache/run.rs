@@ -24,6 +24,7 @@ const TLB_ENTRIES: usize = 256;
 pub(super) fn replay(
     run: &RecordedRun,
     steps: &[Recorded],
+    buffer_page_bytes: u64,
     policy: Option<Policy>,
 ) -> Vec<(usize, Event)> {
     let files = &run.files;
@@ -36,6 +37,7 @@ pub(super) fn replay(
         under_way: RefCell::default(),
         frames: RefCell::default(),
         shortage: Shortage::new(steps),
+        buffer_page_bytes,
         tlb: RefCell::new([None; TLB_ENTRIES]),
     };
     let vfs = match policy {
@@ -79,6 +81,8 @@ struct Device<'a> {
     /// The recorded page frames of pages that were added, by file and index.
     frames: RefCell<BTreeMap<(InodeId, u64), u64>>,
     shortage: Shortage,
+    /// The size of the pages of the program's buffer.
+    buffer_page_bytes: u64,
     /// Pages whose translation the CPU has.
     tlb: RefCell<[Option<u64>; TLB_ENTRIES]>,
 }
@@ -204,6 +208,10 @@ impl Host for Device<'_> {
     fn walks_page_table(&self, page: u64) -> bool {
         let entry = &mut self.tlb.borrow_mut()[page as usize % TLB_ENTRIES];
         entry.replace(page) != Some(page)
+    }
+
+    fn buffer_page_bytes(&self) -> u64 {
+        self.buffer_page_bytes
     }
 
     fn other_pages(&self) -> u64 {
