@@ -418,6 +418,21 @@ impl<H: Host> Vfs<H> {
         }
     }
 
+    /// Marks the blocks of a range clean, because a file system writes them itself
+    /// (`sync_dirty_buffer`). Their pages stay dirty: the flusher then finds nothing in them.
+    pub fn buffers_written(&self, device: InodeId, byte: u64, bytes: u64) {
+        let mut at = byte;
+        while at < byte + bytes {
+            let end = (byte + bytes).min((at / PAGE_BYTES + 1) * PAGE_BYTES);
+            let found = self.cache.borrow().find(device, at / PAGE_BYTES);
+            if let Some(folio) = found {
+                let blocks = self.inode(device).blocks(at, end);
+                self.cache.borrow_mut().clean_blocks(folio, blocks);
+            }
+            at = end;
+        }
+    }
+
     /// Marks a block clean, because the caller writes it or it need not be written.
     /// Whether it was dirty.
     fn clear_block_dirty(&self, device: InodeId, byte: u64, bytes: u64) -> bool {

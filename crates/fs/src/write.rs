@@ -232,15 +232,48 @@ impl<H: Host> Vfs<H> {
             }
         }
         if bytes < before && !bytes.is_multiple_of(self.inode(inode).block_bytes) {
-            let folio = self.lock_for_write(inode, bytes / PAGE_BYTES, 0).await;
-            if !self.cache.borrow().has(folio, flag::UPTODATE) {
-                self.read_folio(folio).await;
-                self.wait_until_clear(folio, flag::LOCKED).await;
-            }
-            let block = self.cache.borrow().blocks(folio, bytes, bytes + 1);
-            self.mark_folio_dirty(folio, block);
-            self.cache.borrow_mut().clear(folio, flag::LOCKED);
+            self.zero_in_block(inode, bytes).await;
         }
+    }
+
+    /// Zeroes a range of a file: its whole blocks have no place any more, so that pages of
+    /// them are dropped, and those at its ends become dirty (`ext4_punch_hole`).
+    pub async fn punch_hole(&self, inode: InodeId, first: u64, end: u64) {
+        let block_bytes = self.inode(inode).block_bytes;
+        if end <= first {
+            return;
+        }
+        self.write_range(inode, first, end - 1, true).await;
+        let (hole, hole_end) = (
+            first.next_multiple_of(block_bytes),
+            end / block_bytes * block_bytes,
+        );
+        let pages = hole.div_ceil(PAGE_BYTES)..hole_end / PAGE_BYTES;
+        if !pages.is_empty() {
+            self.invalidate_pages2(inode, pages.start, pages.end - 1)
+                .await;
+        }
+        let in_last = (hole_end < end && hole <= hole_end).then_some(end);
+        for byte in (first < hole).then_some(first).into_iter().chain(in_last) {
+            let is_in_file = byte < self.size_bytes(inode);
+            let extent = self.host().extent(inode, byte, 1).await;
+            if is_in_file && extent.sector.is_some() {
+                self.zero_in_block(inode, byte).await;
+            }
+        }
+    }
+
+    /// Zeroes a part of the block that holds this byte, which is read first and becomes
+    /// dirty (`block_truncate_page`).
+    async fn zero_in_block(&self, inode: InodeId, byte: u64) {
+        let folio = self.lock_for_write(inode, byte / PAGE_BYTES, 0).await;
+        if !self.cache.borrow().has(folio, flag::UPTODATE) {
+            self.read_folio(folio).await;
+            self.wait_until_clear(folio, flag::LOCKED).await;
+        }
+        let block = self.cache.borrow().blocks(folio, byte, byte + 1);
+        self.mark_folio_dirty(folio, block);
+        self.cache.borrow_mut().clear(folio, flag::LOCKED);
     }
 
     /// Marks a page of a block device dirty that a file system changed

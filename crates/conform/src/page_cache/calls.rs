@@ -68,6 +68,11 @@ pub(crate) enum Call {
         slot: usize,
         bytes: u64,
     },
+    PunchHole {
+        slot: usize,
+        offset: u64,
+        bytes: u64,
+    },
     Advise {
         slot: usize,
         offset: u64,
@@ -129,6 +134,9 @@ pub(crate) fn read_calls(path: &Path) -> Result<Vec<Call>, ConformError> {
 
 /// The largest offset or length of a call: no file is longer.
 const LARGEST: u64 = 1 << 60;
+
+/// The mode of `fallocate` that takes blocks away (`FALLOC_FL_PUNCH_HOLE`).
+const PUNCH_HOLE: u64 = 2;
 
 fn parse_call(line: &str) -> Option<Call> {
     let words: Vec<&str> = line.split_whitespace().collect();
@@ -192,6 +200,11 @@ fn parse_call(line: &str) -> Option<Call> {
         "ftruncate" => Call::Truncate {
             slot,
             bytes: number(2)?,
+        },
+        "fallocate" if number(2)? & PUNCH_HOLE != 0 => Call::PunchHole {
+            slot,
+            offset: number(3)?,
+            bytes: number(4)?,
         },
         "unlink" => Call::Unlink {
             path: (*words.get(1)?).to_owned(),
@@ -411,6 +424,16 @@ impl Description {
 }
 
 impl FileSystem {
+    /// The block size that `mkfs` was given; `None` if no page holds such blocks.
+    fn block_bytes(&self) -> Option<u64> {
+        let mut words = self.mkfs.split_whitespace();
+        let given = words.find(|&word| word == "-b").and_then(|_| words.next());
+        let bytes = given.map_or(Some(PAGE_BYTES), |digits| digits.parse().ok())?;
+        [512, 1024, 2048, PAGE_BYTES]
+            .contains(&bytes)
+            .then_some(bytes)
+    }
+
     /// From `PATH ino=N size=N blocks=N : LOGICAL+LENGTH@SECTOR/FLAGS ...`.
     fn file(&self, line: &str, device: BackingDevice) -> Option<RunFile> {
         let (facts, extents) = line.split_once(" : ").unwrap_or((line, ""));
@@ -430,11 +453,7 @@ impl FileSystem {
             number: number("ino=")?,
             inode: Inode {
                 size_bytes: number("size=")?,
-                block_bytes: if self.mkfs.contains("-b 1024") {
-                    1024
-                } else {
-                    4096
-                },
+                block_bytes: self.block_bytes()?,
                 large_folios: self.kind == "xfs",
                 read_path: match self.kind.as_str() {
                     "xfs" => ReadPath::Iomap,

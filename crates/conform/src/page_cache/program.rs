@@ -105,6 +105,11 @@ impl<'a, H: Host> Program<'a, H> {
                 self.sync_mapping(mapping, offset, bytes).await;
             }
             Call::Truncate { slot, bytes } => self.truncate(slot, bytes).await,
+            Call::PunchHole {
+                slot,
+                offset,
+                bytes,
+            } => self.punch_hole(slot, offset, bytes).await,
             Call::Unlink { ref path } => self.unlink(path).await,
             Call::Advise {
                 slot,
@@ -270,6 +275,13 @@ impl<'a, H: Host> Program<'a, H> {
     async fn truncate(&self, slot: usize, bytes: u64) {
         if let Some(opened) = self.open.get(&slot) {
             self.vfs.truncate(opened.file.inode, bytes).await;
+        }
+    }
+
+    async fn punch_hole(&self, slot: usize, offset: u64, bytes: u64) {
+        if let Some(opened) = self.open.get(&slot) {
+            let inode = opened.file.inode;
+            self.vfs.punch_hole(inode, offset, offset + bytes).await;
         }
     }
 

@@ -8,6 +8,7 @@
 //! Of a file system only data is looked at: where its files are, what it changes of
 //! its own and what it writes itself are given.
 
+mod new_blocks;
 mod recorded;
 mod replay;
 mod throttle;
@@ -23,7 +24,8 @@ use crate::page_cache::{Call, Description, Fields, RunFile, read_calls};
 use crate::recording::beside;
 use crate::report::{Report, TraceReport};
 use crate::{ConformError, Difference, Mode};
-use recorded::{Reader, Recorded, place_new_blocks};
+use new_blocks::place_new_blocks;
+use recorded::{Reader, Recorded};
 use replay::{FlusherStep, Outcome, RunInputs, replay};
 use throttle::{Jiffies, THROTTLE};
 
@@ -64,20 +66,14 @@ fn compare(path: &Path) -> Result<TraceReport, ConformError> {
     };
     throttle::compare(path, &text, &jiffies, &mut report)?;
     add_new_files(&mut files, &description, &calls, &text);
-    let has_file_system = description.has_file_system();
-    let steps = |files: &[RunFile]| {
-        let jiffies = &jiffies;
-        let reader = Reader {
-            path,
-            files,
-            jiffies,
-            has_file_system,
-        };
-        reader.steps(&text)
+    place_new_blocks(&mut files, &calls, &text);
+    let reader = Reader {
+        path,
+        files: &files,
+        jiffies: &jiffies,
+        has_file_system: description.has_file_system(),
     };
-    let first = steps(&files)?;
-    place_new_blocks(&mut files, &first, &text);
-    let steps = steps(&files)?;
+    let steps = reader.steps(&text)?;
     let known = RunInputs {
         calls: &calls,
         files: &files,

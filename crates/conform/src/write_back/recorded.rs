@@ -81,6 +81,7 @@ impl Reader<'_> {
         let inodes: BTreeMap<u64, InodeId> = (self.files.iter().zip(0..))
             .map(|(file, n)| (file.number, InodeId(n)))
             .collect();
+        let inode_pages = self.inode_pages(text);
         let mut steps: Vec<Recorded> = Vec::new();
         let mut begun = false;
         for (line, number) in text.lines().zip(1..) {
@@ -106,6 +107,7 @@ impl Reader<'_> {
             };
             let step = match fields.event {
                 name if name.starts_with("block_") => self.block_step(line, &fields),
+                "writeback_dirty_inode_start" => inode_changes(&fields, &inode_pages),
                 _ => self.step(&fields, &inodes).ok_or_else(malformed)?,
             };
             steps.extend(step.map(|step| Recorded {
@@ -133,10 +135,7 @@ impl Reader<'_> {
             let number = word("ino=")?.parse::<u64>().ok()?;
             inodes.get(&number).copied()
         };
-        let task = match fields.is_driver {
-            true => Task::Program,
-            false => Task::Flusher,
-        };
+        let task = task(fields);
         let step = match fields.event {
             "mark" => match fields.rest.trim().strip_prefix('L') {
                 Some(digits) => RecordedStep::Call(digits.parse().ok()?),
@@ -227,15 +226,15 @@ impl Reader<'_> {
         match event.kind {
             EventKind::BioQueue(bio) => {
                 let (sector, sectors) = (bio.sector.0, u64::from(bio.sectors));
-                let is_own = self.has_file_system && !self.is_data(sector) && sectors > 0;
-                let task = match fields.is_driver {
-                    true => Task::Program,
-                    false => Task::Flusher,
-                };
+                let is_own = self.has_file_system && !is_data(self.files, sector) && sectors > 0;
+                let task = task(fields);
                 let op = bio.rwbs.op?;
                 if is_own && (task == Task::Program || op == Op::Read) {
                     let writes = op == Op::Write;
                     return writes.then_some(RecordedStep::FileSystemWrote { sector, sectors });
+                }
+                if is_own && has_small_blocks(self.files) {
+                    return None;
                 }
                 Some(RecordedStep::Took(
                     task,
@@ -255,13 +254,83 @@ impl Reader<'_> {
         }
     }
 
-    fn is_data(&self, sector: u64) -> bool {
-        let holds = |&(_, bytes, first): &(u64, u64, u64)| {
-            (first..first + bytes.div_ceil(512)).contains(&sector)
-        };
-        let mut files = self.files.iter().skip(1);
-        files.any(|file| file.extents.iter().any(holds))
+    /// The pages of the device in which the file system has its inodes, by the inodes'
+    /// numbers: those that become dirty as an inode does, and those that are written with it.
+    fn inode_pages(&self, text: &str) -> BTreeMap<u64, u64> {
+        let mut pages = BTreeMap::new();
+        let mut changes = None;
+        for (line, fields) in text
+            .lines()
+            .filter_map(|line| Some((line, Fields::of(line)?)))
+        {
+            match fields.event {
+                "writeback_dirty_inode_start" | "writeback_write_inode_start" => {
+                    changes = number_of(&fields).map(|number| (number, fields.is_driver));
+                }
+                "writeback_dirty_inode" | "writeback_write_inode" => changes = None,
+                "writeback_dirty_folio" if self.has_file_system => {
+                    if let (Some((number, true)), Some(index)) = (changes, fields.unsigned("index"))
+                        && fields.is_driver
+                        && number_of(&fields) == self.files.first().map(|device| device.number)
+                    {
+                        pages.insert(number, index);
+                    }
+                }
+                "block_bio_queue" => {
+                    if let (Some((number, by_driver)), Ok(Line::Event(event))) =
+                        (changes, parse_line(line))
+                        && let EventKind::BioQueue(bio) = event.kind
+                        && by_driver == fields.is_driver
+                        && bio.rwbs.op == Some(Op::Write)
+                    {
+                        pages.insert(number, bio.sector.0 / (PAGE_BYTES / 512));
+                    }
+                }
+                _ => {}
+            }
+        }
+        pages
     }
+}
+
+/// Who took the step of a line.
+fn task(fields: &Fields<'_>) -> Task {
+    match fields.is_driver {
+        true => Task::Program,
+        false => Task::Flusher,
+    }
+}
+
+/// The inode of a line in which it is decimal.
+fn number_of(fields: &Fields<'_>) -> Option<u64> {
+    let (_, rest) = fields.rest.split_once("ino=")?;
+    rest.split([' ', ',']).next()?.parse().ok()
+}
+
+/// What a changed inode makes dirty. No event shows it while its page is dirty for another
+/// reason, or since a block of it was written alone.
+fn inode_changes(fields: &Fields<'_>, inode_pages: &BTreeMap<u64, u64>) -> Option<RecordedStep> {
+    let (_, flags) = fields.rest.split_once("flags=")?;
+    let index = *inode_pages.get(&number_of(fields)?)?;
+    let changes = flags.contains("I_DIRTY_SYNC") || flags.contains("I_DIRTY_DATASYNC");
+    let task = task(fields);
+    changes.then_some(RecordedStep::FileSystemDirtied { task, index })
+}
+
+/// Whether a sector holds data of a file.
+pub(super) fn is_data(files: &[RunFile], sector: u64) -> bool {
+    let holds = |&(_, bytes, first): &(u64, u64, u64)| {
+        (first..first + bytes.div_ceil(512)).contains(&sector)
+    };
+    let mut files = files.iter().skip(1);
+    files.any(|file| file.extents.iter().any(holds))
+}
+
+/// Whether a page holds several blocks, so that what dirties a page of the file system's
+/// own does not tell which block.
+pub(super) fn has_small_blocks(files: &[RunFile]) -> bool {
+    let mut files = files.iter().skip(1);
+    files.any(|file| file.inode.block_bytes < PAGE_BYTES)
 }
 
 /// A bio without what is not compared: who dirtied a page is not kept with it, so
@@ -279,53 +348,4 @@ fn reason(word: &str) -> Option<Reason> {
         "laptop_timer" => Reason::LaptopTimer,
         _ => return None,
     })
-}
-
-/// Where the file system put what the program wrote to new blocks: told from the
-/// recorded writes, as the new pages, in order, have the blocks that no other file
-/// has, in the order in which they were written.
-pub(super) fn place_new_blocks(files: &mut [RunFile], steps: &[Recorded], text: &str) {
-    let mut new_pages: BTreeMap<InodeId, Vec<u64>> = BTreeMap::new();
-    for recorded in steps {
-        if let RecordedStep::Took(Task::Program, Event::Dirty { inode, index }) = recorded.step {
-            let file = &files[inode.0 as usize];
-            let pages = new_pages.entry(inode).or_default();
-            let is_new = inode.0 > 0 && file.extent(index * PAGE_BYTES).sector.is_none();
-            if is_new && !pages.contains(&index) {
-                pages.push(index);
-            }
-        }
-    }
-    new_pages.retain(|_, pages| !pages.is_empty());
-    // With several files that grow it cannot be told whose a block is.
-    let (Some((inode, mut pages)), None) = (new_pages.pop_first(), new_pages.pop_first()) else {
-        return;
-    };
-    pages.sort_unstable();
-    // A file is written in its own order.
-    let mut sectors: Vec<u64> = Vec::new();
-    for line in text.lines() {
-        let Ok(Line::Event(event)) = parse_line(line) else {
-            continue;
-        };
-        if let EventKind::BioQueue(bio) = event.kind
-            && bio.rwbs.op == Some(Op::Write)
-            && !bio.rwbs.flags.has(BioFlags::META)
-        {
-            for sector in (bio.sector.0..bio.sector.0 + u64::from(bio.sectors)).step_by(8) {
-                if !sectors.contains(&sector) {
-                    sectors.push(sector);
-                }
-            }
-        }
-    }
-    for file in files.iter().skip(1) {
-        for &(_, bytes, first) in &file.extents {
-            sectors.retain(|sector| !(first..first + bytes / 512).contains(sector));
-        }
-    }
-    let placed = pages.into_iter().zip(sectors);
-    files[inode.0 as usize]
-        .extents
-        .extend(placed.map(|(page, sector)| (page * PAGE_BYTES, PAGE_BYTES, sector)));
 }

@@ -8,9 +8,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
 use blklab_fs::write_back::{DeviceId, Dirtier, History, Reason, Settings};
-use blklab_fs::{Bio, BioId, Event, Extent, Host, InodeId, PAGE_BYTES, Vfs};
+use blklab_fs::{Bio, BioId, Event, Extent, Host, InodeId, Vfs};
 
-use super::recorded::{Recorded, RecordedStep, Task, compared_bio};
+use super::recorded::{Recorded, RecordedStep, Task, compared_bio, has_small_blocks, is_data};
 use crate::page_cache::{Call, Program, RunFile};
 
 /// A step of ours, and for which reason the flusher took it.
@@ -56,6 +56,8 @@ struct Stream {
 /// The recorded machine.
 struct Machine<'a> {
     files: &'a [RunFile],
+    /// The file system's own blocks are not looked at.
+    own_blocks_are_given: bool,
     jiffies: Cell<u64>,
     /// The call that may be made.
     call: Cell<usize>,
@@ -116,8 +118,11 @@ impl Machine<'_> {
 impl Host for Machine<'_> {
     async fn submit(&self, vfs: &Vfs<Self>, id: BioId, bio: Bio) {
         let sectors = u64::from(bio.size_sectors);
-        self.trace(vfs, Event::Submit(compared_bio(bio)));
-        if sectors == 0 {
+        let is_given = self.own_blocks_are_given && !is_data(self.files, bio.sector.0);
+        if !is_given {
+            self.trace(vfs, Event::Submit(compared_bio(bio)));
+        }
+        if is_given || sectors == 0 {
             vfs.bio_ended(id);
         } else {
             self.under_way.borrow_mut().push((id, bio, sectors));
@@ -223,6 +228,7 @@ pub(super) fn replay(known: &RunInputs<'_>, steps: &[Recorded]) -> Vec<Outcome> 
     let vfs = Vfs::with_settings(
         Machine {
             files: known.files,
+            own_blocks_are_given: has_small_blocks(known.files),
             jiffies: Cell::new(steps.first().map_or(0, |first| first.jiffies)),
             call: Cell::new(0),
             waits_for: Cell::new(0),
@@ -307,9 +313,7 @@ pub(super) fn replay(known: &RunInputs<'_>, steps: &[Recorded]) -> Vec<Outcome> 
                     .truncate(before);
             }
             RecordedStep::FileSystemWrote { sector, sectors } => {
-                const SECTORS: u64 = PAGE_BYTES / 512;
-                let last = (sector + sectors).saturating_sub(1) / SECTORS;
-                vfs.written_elsewhere(InodeId(0), sector / SECTORS, last);
+                vfs.buffers_written(InodeId(0), sector * 512, sectors * 512);
             }
             RecordedStep::RatesRenewed => vfs.update_bandwidth(device),
             RecordedStep::Mapped { address } => machine.address.set(address),
