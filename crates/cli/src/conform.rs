@@ -18,8 +18,9 @@ pub(crate) fn conform(args: &ConformArgs) -> Result<(), Failure> {
 
 /// Returns the report, and whether the agreement suffices.
 pub(crate) fn checked(args: &ConformArgs) -> Result<(String, bool), Failure> {
-    if !(0.0..=100.0).contains(&args.min_percent) {
-        let p = args.min_percent;
+    if let Some(p) = args.min_percent
+        && !(0.0..=100.0).contains(&p)
+    {
         return Err(Failure::mistake(format!(
             "--min-percent {p}: legal is 0 to 100"
         )));
@@ -34,7 +35,11 @@ pub(crate) fn checked(args: &ConformArgs) -> Result<(String, bool), Failure> {
     let asked = modes.iter().find(|(asked, _)| *asked);
     let mode = asked.map_or(Mode::SchedulerAlone, |&(_, mode)| mode);
     let scheduler = args.scheduler.as_deref().unwrap_or_default();
-    let report = blklab_conform::run(mode, scheduler, &args.traces).map_err(Failure::mistake)?;
-    let agrees = blklab_conform::agrees(&report, args.min_percent);
+    let mut report =
+        blklab_conform::run(mode, scheduler, &args.traces).map_err(Failure::mistake)?;
+    if let Some(percent) = args.min_percent {
+        report.set_goal(percent);
+    }
+    let agrees = blklab_conform::agrees(&report);
     Ok((report.to_string(), agrees))
 }

@@ -171,11 +171,11 @@ pub fn run(mode: Mode, scheduler: &str, traces: &[PathBuf]) -> Result<Report, Co
 }
 
 /// Whether what was compared agrees as it should: on everything, or in the share that a
-/// comparison names for each kind of event; in `min_percent` of a whole block layer's.
-pub fn agrees(report: &Report, min_percent: f64) -> bool {
+/// comparison names for each kind of event or of run.
+pub fn agrees(report: &Report) -> bool {
     match report.mode {
         Mode::SchedulerAlone => report.all_agree(),
-        Mode::Whole => report.percent() >= min_percent,
+        Mode::Whole => report.reaches_goals(),
         Mode::PageCache => page_cache::agrees(report),
         Mode::Eviction => page_cache::evictions_agree(report),
         Mode::WriteBack => write_back::agrees(report),

@@ -35,6 +35,9 @@ pub struct TraceReport {
     /// Requests, and those of them whose latency is near the recorded one, where that was
     /// compared. It is no agreement: the drive's own times are the trace's.
     pub latency: Option<Tally>,
+    /// Agreement that this run has to reach, in percent, where the comparison has one for
+    /// each.
+    pub goal_percent: Option<f64>,
 }
 
 /// Agreements of one kind of event.
@@ -137,6 +140,19 @@ impl Report {
         percent(self.agreed(), self.compared())
     }
 
+    /// Has every run reach this, in percent, instead of the goal of its kind.
+    pub fn set_goal(&mut self, percent: f64) {
+        for trace in &mut self.traces {
+            trace.goal_percent = Some(percent);
+        }
+    }
+
+    /// Whether every run reaches its goal.
+    pub(crate) fn reaches_goals(&self) -> bool {
+        let mut traces = self.traces.iter();
+        traces.all(|trace| trace.missed_goal().is_none())
+    }
+
     /// Whether everything of this kind agrees, and there was something.
     pub(crate) fn has_all_of(&self, kind: &str) -> bool {
         let totals = self.totals();
@@ -183,7 +199,18 @@ impl TraceReport {
             differences: Vec::new(),
             hit_ratio: None,
             latency: None,
+            goal_percent: None,
         }
+    }
+
+    /// Agreements in percent; 0 where nothing was compared.
+    pub fn percent(&self) -> f64 {
+        percent(self.agreed(), self.compared())
+    }
+
+    /// The goal that this run misses.
+    fn missed_goal(&self) -> Option<f64> {
+        self.goal_percent.filter(|&goal| self.percent() < goal)
     }
 
     /// Events that agree.
@@ -305,12 +332,15 @@ impl fmt::Display for Report {
 impl fmt::Display for TraceReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (agreed, compared) = (self.agreed(), self.compared());
-        let share = percent(agreed, compared);
-        writeln!(
-            f,
-            "{}: {agreed} of {compared} agree ({share:.2} %)",
-            self.file
-        )?;
+        let share = self.percent();
+        let file = &self.file;
+        match self.missed_goal() {
+            None => writeln!(f, "{file}: {agreed} of {compared} agree ({share:.2} %)")?,
+            Some(goal) => writeln!(
+                f,
+                "{file}: {agreed} of {compared} agree ({share:.2} %, less than {goal} %)"
+            )?,
+        }
         for note in &self.notes {
             writeln!(f, "  note: {note}")?;
         }
@@ -426,6 +456,29 @@ mod tests {
         let text = report.to_string();
         assert_eq!(text.lines().last(), Some("agree 1 of 2"));
         assert!(text.contains("line 13, 16.000000500 s: choice"), "{text}");
+    }
+
+    #[test]
+    fn each_run_has_to_reach_its_goal() {
+        let run = |agreed: u64, goal_percent| {
+            let mut trace = TraceReport::new("a.trace".to_owned());
+            (0..200).for_each(|n| trace.count("choice", n < agreed, difference));
+            trace.goal_percent = Some(goal_percent);
+            trace
+        };
+        let mut report = Report {
+            mode: Mode::Whole,
+            scheduler: "none".to_owned(),
+            traces: vec![run(200, 99.5), run(190, 95.0)],
+        };
+        assert!(report.reaches_goals(), "{report}");
+        // What one run has too much is no help to another.
+        report.traces.push(run(198, 99.5));
+        assert!(!report.reaches_goals());
+        let text = report.to_string();
+        assert!(text.contains("198 of 200 agree (99.00 %, less than 99.5 %)"));
+        report.set_goal(95.0);
+        assert!(report.reaches_goals(), "{report}");
     }
 
     #[test]

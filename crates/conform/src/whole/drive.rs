@@ -334,9 +334,43 @@ impl<'r> Drive<'r> {
         let (_, before, ahead) = self.look(next);
         let could = self.in_flight_of(hctx) < self.depth;
         let waits = ahead == NextLine::Issue || ahead == NextLine::Nothing && could;
-        let mut lines = self.events.get(next..before)?.iter();
-        let others = lines.any(|recorded| recorded.event.cpu != self.cpu);
-        (waits && others).then_some(before)
+        let beside_others_ns = self.time_beside_others(next - 1, before)?;
+        let stood_still = ahead == NextLine::Nothing
+            || self.stood_still(beside_others_ns, self.pace.next_issue_ns);
+        (waits && stood_still).then_some(before)
+    }
+
+    /// How much of the time between two lines of the run's CPU is not that between the first
+    /// and the last line of other CPUs; `None` where those have none.
+    fn time_beside_others(&self, from: usize, to: usize) -> Option<u64> {
+        let mut lines = self.events.get(from + 1..to)?.iter().map(|r| &r.event);
+        let first = lines.find(|event| event.cpu != self.cpu)?;
+        let last = lines.rfind(|event| event.cpu != self.cpu).unwrap_or(first);
+        let passed_ns = |from: &Event<'_>, to: &Event<'_>| to.at_ns.saturating_sub(from.at_ns);
+        let (from, to) = (&self.events[from].event, &self.events.get(to)?.event);
+        Some(passed_ns(from, to).saturating_sub(passed_ns(first, last)))
+    }
+
+    /// Whether the run's CPU only stood still, while others had the time, between two lines of
+    /// which one usually comes so long behind the other. Had it tried for a tag in vain, kblockd
+    /// would have had to begin again. Entering and leaving an interrupt on another CPU takes
+    /// about as long as an issue.
+    fn stood_still(&self, beside_others_ns: u64, usual_ns: u64) -> bool {
+        let interrupt_ns = self.pace.issue_ns.saturating_mul(3) / 2;
+        beside_others_ns <= usual_ns.saturating_add(interrupt_ns)
+    }
+
+    /// The line of the issue, where the CPU stood still between the scheduler's answer at
+    /// `answer` and the search for a tag, while completions came on others.
+    fn stands_still_before_tag(&self, answer: usize) -> Option<usize> {
+        let (_, issue, ahead) = self.look(answer + 1);
+        let lines = self.events.get(answer + 1..issue)?.iter();
+        let mut others = lines
+            .map(|r| &r.event)
+            .filter(|event| event.cpu != self.cpu);
+        let beside_others_ns = self.time_beside_others(answer, issue)?;
+        let waits = ahead == NextLine::Issue && others.all(|event| event.irq);
+        (waits && self.stood_still(beside_others_ns, self.pace.issue_ns)).then_some(issue)
     }
 
     /// The line of the scheduler's answer to what it is asked at `asked`, behind which a tag is
@@ -354,11 +388,14 @@ impl<'r> Drive<'r> {
                 (_, at, NextLine::Ask) => at,
                 // Had the kernel's run asked it would show: its CPU stood still, until others
                 // had taken what there was or left a request without a tag.
-                (_, at, NextLine::Nothing) if self.hint.has_work(self.hctx) => at,
+                (_, at, NextLine::Nothing | NextLine::Issue) if self.hint.has_work(self.hctx) => at,
                 _ => return None,
             },
             RunPoint::Choose => self.works_behind(self.asked?) + 1,
-            RunPoint::Tag => self.answer_to(self.asked?)? + 1,
+            RunPoint::Tag => {
+                let answer = self.answer_to(self.asked?)?;
+                self.stands_still_before_tag(answer).unwrap_or(answer + 1)
+            }
             RunPoint::Issue | RunPoint::Request | RunPoint::Insert => return None,
         };
         let mut lines = self.events.get(self.at + 1..before)?.iter();
@@ -445,6 +482,25 @@ impl<'r> Drive<'r> {
             })),
             _ => None,
         })?
+    }
+
+    /// Whether other CPUs come between the completion at `at` and the end of its request, of
+    /// which the scheduler learns before the tag is free.
+    pub(super) fn frees_tag_later(&self, at: usize) -> bool {
+        let cpu = self.events[at].event.cpu;
+        let ends = |kind: &EventKind<'_>| {
+            matches!(
+                kind,
+                EventKind::DdFin { .. } | EventKind::KyFin { .. } | EventKind::BfqFin { .. }
+            )
+        };
+        let mut behind = self.lines.of_cpu(cpu, at + 1).take(INTERRUPT_LINES);
+        let next = behind
+            .find(|(_, event)| ends(&event.kind) || matches!(event.kind, EventKind::RqComplete(_)));
+        next.is_some_and(|(end, event)| {
+            let mut between = self.events[at + 1..end].iter();
+            ends(&event.kind) && between.any(|recorded| recorded.event.cpu != cpu)
+        })
     }
 
     fn position_of(&self, extent: Extent) -> Option<usize> {

@@ -46,6 +46,21 @@ use unmatched::{OurTracepoint, Unmatched};
 /// Schedulers whose calls [`Tracepoint`] has.
 const SCHEDULERS: [&str; 4] = ["none", "mq-deadline", "kyber", "bfq"];
 
+/// Share of a run's events that has to agree, in percent.
+const GOAL_PERCENT: f64 = 99.5;
+
+/// The same of a run with io.cost or with zones: its timers and workers leave no lines of their
+/// own, so that many of their moments are concluded.
+const GOAL_OF_COSTS_AND_ZONES_PERCENT: f64 = 95.0;
+
+/// What a run of this queue has to reach.
+fn goal_percent(queue: &RequestQueue) -> f64 {
+    match queue.io_cost().is_some() || queue.limits().zones.is_some() {
+        true => GOAL_OF_COSTS_AND_ZONES_PERCENT,
+        false => GOAL_PERCENT,
+    }
+}
+
 /// Whether `scheduler` can be compared.
 pub(crate) fn check(scheduler: &str) -> Result<(), ConformError> {
     if SCHEDULERS.contains(&scheduler) {
@@ -83,6 +98,8 @@ struct Whole<'r> {
     tasks: BTreeMap<u32, Task>,
     cgroups: Cgroups,
     exits: Exits,
+    /// Lines of completions, by the CPU in whose interrupt the request has not ended yet.
+    ending: BTreeMap<u32, usize>,
     /// `io.max`, where the run shows what that does.
     throttle: Option<Throttle>,
     /// There is a scheduler: between a task's unplug and its insert interrupts and other
@@ -129,6 +146,7 @@ impl<'r> Whole<'r> {
         if let Some(info) = &recording.info {
             cgroups.write_files(info, &mut queue, &recording.file)?;
         }
+        report.goal_percent = Some(goal_percent(&queue));
         start_tags(&mut queue, events);
         let throttle = match is_throttled(events) {
             true => throttle_of(recording.info.as_ref(), &cgroups, &recording.file)?,
@@ -154,6 +172,7 @@ impl<'r> Whole<'r> {
             ),
             cgroups,
             exits,
+            ending: BTreeMap::new(),
             throttle,
             scheduled,
             hint,
@@ -215,7 +234,10 @@ impl<'r> Whole<'r> {
                 self.bio_queue(bio);
             }
             EventKind::RqComplete(rq) => {
-                self.completion(Extent::of_end(rq));
+                match self.drive.frees_tag_later(self.at) {
+                    true => _ = self.ending.insert(event.cpu, self.at),
+                    false => self.completion(Extent::of_end(rq)),
+                }
                 self.queue.timer_interrupt(self.now);
                 if self.queue.io_cost().is_some() {
                     self.run_woken_without_tag();
@@ -270,6 +292,9 @@ impl<'r> Whole<'r> {
                 if let Some(serial) = self.inserted.take() {
                     self.serials.insert(*rq, serial);
                 }
+            }
+            EventKind::DdFin { .. } | EventKind::KyFin { .. } | EventKind::BfqFin { .. } => {
+                self.end_request();
             }
             kind => {
                 if let Some(tracepoint) = Tracepoint::of_kernel(kind) {

@@ -27,6 +27,19 @@ impl<'r> Whole<'r> {
         self.retry_stuck();
     }
 
+    /// The scheduler has learned of the end of a request whose completion other CPUs came
+    /// behind: its tag is free now.
+    pub(super) fn end_request(&mut self) {
+        let Some(complete) = self.ending.remove(&self.event().cpu) else {
+            return;
+        };
+        let at = std::mem::replace(&mut self.at, complete);
+        if let EventKind::RqComplete(rq) = &self.event().kind {
+            self.completion(Extent::of_end(rq));
+        }
+        self.at = at;
+    }
+
     /// A task that let its plug go inserts what it held.
     pub(super) fn unplug_deferred(&mut self) {
         let (at, event) = (self.at, self.event());

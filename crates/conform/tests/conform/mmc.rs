@@ -28,7 +28,7 @@ fn compared(report: &Report, kind: &str) -> u64 {
 #[test]
 fn cards_are_identified_shown_and_driven_as_the_kernels() {
     let report = mmc(&traces(&ours())).unwrap();
-    assert!(agrees(&report, 100.0), "{report}");
+    assert!(agrees(&report), "{report}");
     // Four cards, each found twice: SD by 31 requests and 9 settings of the bus, eMMC by 28
     // and 12.
     assert_eq!(compared(&report, "identification"), 580, "{report}");
@@ -44,7 +44,7 @@ fn the_traces_elsewhere_agree() {
         return;
     };
     let report = mmc(&traces(Path::new(&folder))).unwrap();
-    assert!(agrees(&report, 100.0), "{report}");
+    assert!(agrees(&report), "{report}");
 }
 
 /// A copy of the run of an SD card with its description changed.
@@ -67,7 +67,7 @@ fn another_card_is_told_apart() {
     let other = |text: String| text.replace("0x0000aa", "0x0000ab");
     let (_folder, trace) = changed(other);
     let report = mmc(&[trace]).unwrap();
-    assert!(!agrees(&report, 100.0));
+    assert!(!agrees(&report));
     assert_eq!(report.compared() - report.agreed(), 1, "{report}");
 }
 

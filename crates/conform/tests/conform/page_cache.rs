@@ -14,7 +14,7 @@ fn percent(report: &Report, kind: &str) -> f64 {
 }
 
 fn assert_agrees(report: &Report) {
-    assert!(agrees(report, 100.0), "{report}");
+    assert!(agrees(report), "{report}");
     assert!(percent(report, "readahead") >= 99.9, "{report}");
     assert!(percent(report, "page added") >= 99.9, "{report}");
     assert!(percent(report, "bio") >= 99.0, "{report}");
@@ -32,13 +32,13 @@ fn the_traces_elsewhere_agree() {
     let Some(directory) = elsewhere() else { return };
     assert_agrees(&page_cache(&traces(&directory, "page-cache")).unwrap());
     let report = eviction(&traces(&directory, "eviction")).unwrap();
-    assert!(agrees(&report, 100.0), "{report}");
+    assert!(agrees(&report), "{report}");
 }
 
 #[test]
 fn evictions_are_the_kernels() {
     let report = eviction(&traces(&ours(), "eviction")).unwrap();
-    assert!(agrees(&report, 100.0), "{report}");
+    assert!(agrees(&report), "{report}");
     assert!(percent(&report, "page of a read") >= 99.9, "{report}");
 }
 
@@ -48,7 +48,7 @@ fn the_other_policy_is_found_out() {
     let (classic, generations) = ("\"lru_gen\": \"0x0000", "\"lru_gen\": \"0x0007");
     let copy = Copy::new("eviction", "zipf_classic").describe(classic, generations);
     let report = eviction(&[copy.trace()]).unwrap();
-    assert!(!agrees(&report, 100.0), "{report}");
+    assert!(!agrees(&report), "{report}");
 }
 
 /// A description that says something else is found out.
@@ -58,7 +58,7 @@ fn another_readahead_is_found_out() {
     let copy = Copy::new("page-cache", "bd_inter4_onefd")
         .describe(&format!("{key}\"128\""), &format!("{key}\"64\""));
     let report = page_cache(&[copy.trace()]).unwrap();
-    assert!(!agrees(&report, 100.0), "{report}");
+    assert!(!agrees(&report), "{report}");
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn a_broken_list_of_calls_names_its_line() {
 #[test]
 fn writers_are_slowed_down_and_pages_written_as_by_the_kernel() {
     let report = write_back(&traces(&ours(), "write-back")).unwrap();
-    assert!(agrees(&report, 100.0), "{report}");
+    assert!(agrees(&report), "{report}");
     let throttling = tally(&report, "throttling");
     assert_eq!(throttling.agreed, throttling.compared, "{report}");
     assert!(throttling.compared > 200, "{report}");
@@ -84,7 +84,7 @@ fn writers_are_slowed_down_and_pages_written_as_by_the_kernel() {
 fn write_back_elsewhere_agrees() {
     let Some(directory) = elsewhere() else { return };
     let report = write_back(&traces(&directory, "write-back")).unwrap();
-    assert!(agrees(&report, 100.0), "{report}");
+    assert!(agrees(&report), "{report}");
 }
 
 /// A machine on which pages grow older before they are written is found out.
@@ -94,5 +94,5 @@ fn another_age_is_found_out() {
     let copy = Copy::new("write-back", "e2_three_files_age")
         .describe(&format!("{age}\"100\""), &format!("{age}\"3000\""));
     let report = write_back(&[copy.trace()]).unwrap();
-    assert!(!agrees(&report, 100.0), "{report}");
+    assert!(!agrees(&report), "{report}");
 }
