@@ -302,7 +302,7 @@ pub struct CostCounts {
     /// the contexts share a scheduler.
     pub foreign_issues: u64,
     /// Of these, requests whose own hardware context belongs to another socket
-    /// ([`RequestQueue::set_socket_cpus`]).
+    /// ([`RequestQueue::set_sockets`]).
     pub far_issues: u64,
     /// Requests ended.
     pub ends: u64,
@@ -716,12 +716,12 @@ impl RequestQueue {
         self.runs_inline = inline;
     }
 
-    /// Sets the number of CPUs in each socket; CPUs are numbered socket by socket.
-    pub fn set_socket_cpus(&mut self, cpus: usize) {
+    /// Sets the socket that each CPU is in.
+    pub fn set_sockets(&mut self, socket_of: impl Fn(usize) -> usize) {
         let of = |hctx: usize| {
             let mut cpus_of = self.cpu_map.iter();
             let first = cpus_of.position(|(of, _)| *of as usize == hctx);
-            (first.unwrap_or(0) / cpus.max(1)) as u16
+            socket_of(first.unwrap_or(0)) as u16
         };
         self.sockets = (0..self.hctxs.len()).map(of).collect();
     }

@@ -21,6 +21,8 @@ pub(crate) struct Disk {
     pub(crate) name: String,
     pub(crate) queue: RequestQueue,
     pub(crate) driver: Driver,
+    /// The CPU that its interrupt goes to, where it has but one.
+    irq_cpu: usize,
     pub(crate) lock: SchedulerLock,
     /// Runs of hardware contexts by kblockd since it was last charged, and their
     /// steps.
@@ -61,6 +63,7 @@ impl Disk {
             name: name.to_string(),
             queue,
             driver,
+            irq_cpu: 0,
             lock: SchedulerLock::default(),
             kblockd_runs: Vec::new(),
             done: Vec::new(),
@@ -227,11 +230,16 @@ impl Disk {
         self.driver.release(at);
     }
 
+    /// Sends its one interrupt to this CPU.
+    pub(crate) fn set_irq_cpu(&mut self, cpu: usize) {
+        self.irq_cpu = cpu;
+    }
+
     /// The CPU that takes the interrupt for a request of another: its own queue's,
     /// or where there is but one queue, the one that its one interrupt goes to.
     pub(crate) fn interrupted_cpu(&self, submitter: usize) -> usize {
         match self.queue.nr_hw_queues() {
-            1 => 0,
+            1 => self.irq_cpu,
             _ => self.queue.cpu_of(self.queue.hctx_of(submitter)),
         }
     }

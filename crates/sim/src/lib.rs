@@ -20,7 +20,7 @@ mod timers;
 mod zoned_files;
 
 pub use caching::{Caching, FileSystemKind};
-pub use cpu::{CpuScheduler, Ondemand};
+pub use cpu::{CpuScheduler, Numbering, Ondemand, Topology};
 pub use machine::{
     Costs, Dispatch, EngineCosts, FrontEndCosts, LoopCosts, Machine, SchedulerCosts,
 };

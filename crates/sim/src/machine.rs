@@ -13,7 +13,7 @@ use blklab_elevator::{SchedulerChoice, StepCosts};
 use blklab_workload::fio::Engine;
 use strum::{Display, EnumMessage, VariantArray};
 
-use crate::cpu::{Coldness, CpuScheduler, Ondemand, Weight};
+use crate::cpu::{Coldness, CpuScheduler, Numbering, Ondemand, Topology, Weight};
 
 /// A host.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,8 +24,12 @@ pub struct Machine {
     pub description: String,
     /// Processors, hyper-threads included.
     pub cpus: u32,
-    /// Sockets that they are in, as many in each.
-    pub sockets: u32,
+    /// The sockets and cores that they are in.
+    pub topology: Topology,
+    /// The socket that the drives are attached to.
+    pub drive_socket: u32,
+    /// The CPU that takes the interrupt of a drive that has but one.
+    pub irq_cpu: u32,
     /// Who sets their clock, where it changes.
     pub ondemand: Option<Ondemand>,
     /// What I/O costs them.
@@ -102,8 +106,7 @@ keys! {
     struct Cpu(table) {
         /// How many there are, hyper-threads included.
         count: u32 = whole(1..=4096);
-        /// Sockets that they are in, one behind the other; the drives' own is the
-        /// first.
+        /// Sockets that they are in, as many in each, whose cores follow each other.
         sockets: u32 = whole(1..=64)
             .or(1)
             .such_that(
@@ -111,6 +114,25 @@ keys! {
                 format!("a divisor of {count}, the number of CPUs"),
             )
             .documented("a divisor of the number of CPUs");
+        /// Threads of a core (SMT, hyper-threads): CPUs that are siblings.
+        threads_per_core: u32 = whole(1..=8)
+            .or(1)
+            .such_that(
+                |threads: &u32| (count / sockets).is_multiple_of(*threads),
+                format!("a divisor of {}, the number of CPUs in a socket", count / sockets),
+            )
+            .documented("a divisor of the number of CPUs in a socket");
+        /// Which CPUs are siblings.
+        numbering: Numbering = word().or(Numbering::default());
+        /// The socket that the drives are attached to, from 0.
+        drive_socket: u32 = whole(0..=sockets - 1)
+            .or(0)
+            .documented("one of the sockets");
+        /// The CPU that takes the interrupt of a drive that has but one; the first of the
+        /// drives' socket if not given.
+        irq_cpu: Option<u32> = whole(0..=count - 1)
+            .optional()
+            .documented("one of the CPUs");
         /// Who sets the clock, which does not change without it.
         ondemand: Option<Ondemand> => table.read_if_any("ondemand", Ondemand::read)?;
     }
@@ -206,6 +228,10 @@ keys! {
         /// With this many other CPUs at work it is half of the most that it comes to, which
         /// `crowded_percent` then is; without it, it grows in proportion to them.
         pub crowded_half: u32 = whole(0..=4096).or(0);
+        /// How much longer every step takes while the core's other threads work too, in
+        /// hundredths: they share its units and caches. It grows in proportion to how busy
+        /// they are.
+        pub sibling_percent: u64 = whole(0..=MAX_COLD_PERCENT).or(0);
         /// Up to how much longer or shorter a step takes by chance, in hundredths, as cache
         /// misses come. Without it CPUs that do the same never meet at a lock.
         pub jitter_percent: u64 = whole(0..=99).or(0);
@@ -234,6 +260,9 @@ keys! {
         /// How much longer both take where that other CPU is of another socket, in
         /// hundredths.
         pub remote_percent: u64 = whole(0..=MAX_COLD_PERCENT).or(0);
+        /// How much longer it takes to write a command where the drive is attached to another
+        /// socket, and again to read of its end: both are in that socket's memory.
+        pub remote_drive_ns: u64 = cost();
         /// What a transfer over USB costs the host controller's driver.
         pub usb: UsbCosts => table.read_if_any("usb", UsbCosts::read)?.unwrap_or_default();
         /// What the worker of a loop device does with the file under it.
@@ -387,6 +416,7 @@ impl Costs {
             half: Nanos(self.cold_half_ns),
             crowded_percent: self.crowded_percent,
             crowded_half: self.crowded_half,
+            sibling_percent: self.sibling_percent,
             jitter_percent: self.jitter_percent,
         }
     }
@@ -572,11 +602,19 @@ impl Machine {
         let costs = root.read_if_any("costs", Costs::read)?;
         let assumed = root.assumed()?;
         root.finish()?;
+        let topology = Topology {
+            cpus: cpu.count,
+            sockets: cpu.sockets,
+            threads_per_core: cpu.threads_per_core,
+            numbering: cpu.numbering,
+        };
         Ok(Machine {
             name: name.to_string(),
             description,
             cpus: cpu.count,
-            sockets: cpu.sockets,
+            topology,
+            drive_socket: cpu.drive_socket,
+            irq_cpu: (cpu.irq_cpu).unwrap_or(topology.first_of(cpu.drive_socket as usize) as u32),
             ondemand: cpu.ondemand,
             costs: costs.unwrap_or_default(),
             cpu_scheduler: kernel.cpu_scheduler,

@@ -9,7 +9,7 @@ use blklab_elevator::SchedulerChoice;
 use blklab_stats::{CallSpan, Timeline};
 
 use crate::contents::Contents;
-use crate::cpu::{CostTable, Cpus, FairClass};
+use crate::cpu::{CostTable, Cpus, FairClass, Topology};
 use crate::disk::Disk;
 use crate::file_layer::FileLayer;
 use crate::flows::Flows;
@@ -48,7 +48,8 @@ struct DiskTemplate {
     attachment: Attachment,
     scheduler: SchedulerChoice,
     cpus: u32,
-    socket_cpus: usize,
+    topology: Topology,
+    irq_cpu: usize,
     seed: u64,
     /// Who submits and is no job runs its hardware queue itself instead of leaving it
     /// to kblockd.
@@ -67,8 +68,10 @@ impl System {
         System {
             disks: Vec::new(),
             cpus: Cpus::new(machine.cpus, machine.costs.coldness(), setup.seed)
-                .with_clock(machine.ondemand),
-            fair: FairClass::new(machine.cpus, machine.cpu_scheduler, setup.seed),
+                .with_clock(machine.ondemand)
+                .with_topology(machine.topology),
+            fair: FairClass::new(machine.cpus, machine.cpu_scheduler, setup.seed)
+                .with_topology(machine.topology),
             timers: Timers::default(),
             tag_waiters: Vec::new(),
             next_turn: VecDeque::new(),
@@ -82,7 +85,8 @@ impl System {
                 attachment: machine.attachment(setup.drive, setup.front_end),
                 scheduler: setup.scheduler.clone(),
                 cpus: machine.cpus,
-                socket_cpus: (machine.cpus / machine.sockets) as usize,
+                topology: machine.topology,
+                irq_cpu: machine.irq_cpu as usize,
                 seed: setup.seed,
                 runs_inline: machine.dispatch_to(setup.front_end) != Dispatch::Kblockd,
                 kblockd_delay: costs.kblockd_delay(),
@@ -102,7 +106,8 @@ impl System {
         let seed = disk_seed(t.seed, number);
         let mut disk = Disk::new(name, (&t.spec, t.attachment), &t.scheduler, t.cpus, seed)?;
         disk.queue.set_runs_inline(t.runs_inline);
-        disk.queue.set_socket_cpus(t.socket_cpus);
+        disk.queue.set_sockets(|cpu| t.topology.socket_of(cpu));
+        disk.set_irq_cpu(t.irq_cpu);
         disk.queue.set_kblockd_delay(t.kblockd_delay);
         if t.holds_commands {
             disk.driver.hold();

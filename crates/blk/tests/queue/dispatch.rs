@@ -407,7 +407,7 @@ fn requests_of_another_socket_are_counted_apart() {
         ..FifoState::default()
     };
     let (mut f, state) = Fixture::with_fifo(&four_hctxs, holds);
-    f.queue.set_socket_cpus(2);
+    f.queue.set_sockets(|cpu| cpu / 2);
     for (cpu, sector) in [(1, 100), (2, 200), (3, 300)] {
         f.submit_bio(cpu, Bio::new(Op::Read, Sector(sector), 8));
         f.process();

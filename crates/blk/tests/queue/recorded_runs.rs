@@ -384,7 +384,7 @@ fn queues_do_as_recorded() {
                 run.drive.refuses = refuses;
                 if scheduled {
                     fifo(&mut run);
-                    run.queue.set_socket_cpus(2);
+                    run.queue.set_sockets(|cpu| cpu / 2);
                 }
                 let name = format!("{hctxs} of {depth}, scheduled {scheduled}, refuses {refuses}");
                 text += &run.result(&name);

@@ -6,7 +6,7 @@ use blklab_driver::WorkerJob;
 use blklab_workload::fio::{Engine, JobSpec};
 
 use super::lock::{Holds, LockedSteps, SchedulerLock, TransferCost};
-use super::{Cpus, Mode, Slowdown};
+use super::{Cpus, Mode, Slowdown, Topology};
 use crate::machine::{Costs, EngineCosts, LoopCosts, Machine, SchedulerCosts};
 
 /// What a request takes a loop device's worker where CPUs cost nothing: about a copy
@@ -42,6 +42,10 @@ pub(crate) struct CostTable {
     kblockd: Nanos,
     interrupt: Nanos,
     complete: Nanos,
+    /// More of writing a command, and of reading of its end, from another socket than the
+    /// drives'.
+    remote_drive: Nanos,
+    drive_socket: usize,
     bio: Nanos,
     /// What comes before the bio, with or without success: the engine, the file, pinning.
     way_to_bio: Nanos,
@@ -68,16 +72,17 @@ pub(crate) struct CostTable {
 impl CostTable {
     /// CPUs that cost nothing.
     pub(crate) fn free() -> CostTable {
-        CostTable::of(&Costs::default(), 1, "none")
+        CostTable::of(&Costs::default(), (Topology::of_cores(1), 0), "none")
     }
 
     /// The machine's costs under the scheduler of that name.
     pub(crate) fn new(machine: &Machine, scheduler: &str) -> CostTable {
-        let cpus_per_socket = machine.cpus / machine.sockets;
-        CostTable::of(&machine.costs, cpus_per_socket as usize, scheduler)
+        let home = (machine.topology, machine.drive_socket as usize);
+        CostTable::of(&machine.costs, home, scheduler)
     }
 
-    fn of(costs: &Costs, cpus_per_socket: usize, scheduler: &str) -> CostTable {
+    fn of(costs: &Costs, home: (Topology, usize), scheduler: &str) -> CostTable {
+        let (topology, drive_socket) = home;
         let of_scheduler = costs.of_scheduler(scheduler);
         let transfer_ns = of_scheduler.transfer_ns.unwrap_or(costs.lock_transfer_ns);
         let waiter_ns = of_scheduler.waiter_ns.unwrap_or(costs.lock_waiter_ns);
@@ -99,6 +104,8 @@ impl CostTable {
             kblockd: Nanos(costs.kblockd_ns),
             interrupt: Nanos(costs.interrupt_ns),
             complete: Nanos(costs.complete_ns),
+            remote_drive: Nanos(costs.remote_drive_ns),
+            drive_socket,
             bio: Nanos(costs.bio_ns),
             way_to_bio: Nanos::ZERO,
             pin_page: Nanos::ZERO,
@@ -117,7 +124,7 @@ impl CostTable {
                 base: Nanos(transfer_ns),
                 each_waiter: Nanos(waiter_ns),
                 remote_percent: costs.remote_percent,
-                cpus_per_socket,
+                topology,
                 foreign_request: Nanos(costs.foreign_request_ns),
             },
         }
@@ -225,7 +232,8 @@ impl CostTable {
                 + steps.multi_page_issues * self.list.0
                 + steps.foreign_issues * foreign
                 + steps.far_issues * foreign * self.transfer.remote_percent / 100
-                + steps.further_pages * self.page.0,
+                + steps.further_pages * self.page.0
+                + steps.issues * self.drive_distance(cpu).0,
         );
         let s = &self.scheduler;
         let locked = LockedSteps {
@@ -239,6 +247,16 @@ impl CostTable {
         let slowdown = cpus.slowdown(cpu, now);
         let took = self.under_lock((cpus, lock), cpu, now, (locked, slowdown));
         cpus.run_under_lock(cpu, now, (took.whole, took.waited))
+    }
+
+    /// What a CPU's way to the memory of the drives' socket takes beyond that to its own.
+    #[inline]
+    pub(crate) fn drive_distance(&self, cpu: usize) -> Nanos {
+        match self.remote_drive {
+            Nanos::ZERO => Nanos::ZERO,
+            _ if self.transfer.topology.socket_of(cpu) == self.drive_socket => Nanos::ZERO,
+            remote => remote,
+        }
     }
 
     /// What comes before bios: an attempt that is refused has pinned all pages as well.
@@ -326,7 +344,7 @@ impl CostTable {
         let slowdown = cpus.slowdown(cpu, now);
         let finished = self.finish((cpus, lock), cpu, now, slowdown);
         let wake = if wakes { self.wake } else { Nanos::ZERO };
-        let work = slowdown.of(self.complete) + finished + wake;
+        let work = slowdown.of(self.complete + self.drive_distance(cpu)) + finished + wake;
         let entry = match mode {
             Mode::System => Nanos::ZERO,
             _ => slowdown.of(self.interrupt),

@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 
 use blklab_blk::Nanos;
 
-use super::Slowdown;
+use super::{Slowdown, Topology};
 
 /// What a lock that was held by another CPU costs.
 #[derive(Clone, Copy, Debug)]
@@ -26,8 +26,8 @@ pub(super) struct TransferCost {
     pub(super) each_waiter: Nanos,
     /// How much longer a cache line takes from another socket, in hundredths.
     pub(super) remote_percent: u64,
-    /// CPUs of one socket, whose numbers follow each other.
-    pub(super) cpus_per_socket: usize,
+    /// Which CPUs share a core, and which a socket.
+    pub(super) topology: Topology,
     /// Issuing a request that another CPU of the socket inserted.
     pub(super) foreign_request: Nanos,
 }
@@ -35,7 +35,8 @@ pub(super) struct TransferCost {
 impl TransferCost {
     /// The cost of a transfer from one CPU to another, behind this many others.
     fn between(&self, from: usize, to: usize, waiters: u64) -> Nanos {
-        if from == to {
+        // Threads of a core share its caches.
+        if self.topology.core_of(from) == self.topology.core_of(to) {
             return Nanos::ZERO;
         }
         self.over_distance(from, to, self.base.0 + self.each_waiter.0 * waiters)
@@ -44,7 +45,7 @@ impl TransferCost {
     /// How long a transfer from one CPU to another takes that takes `local_ns` inside a
     /// socket.
     fn over_distance(&self, from: usize, to: usize, local_ns: u64) -> Nanos {
-        match from / self.cpus_per_socket == to / self.cpus_per_socket {
+        match self.topology.socket_of(from) == self.topology.socket_of(to) {
             true => Nanos(local_ns),
             false => Nanos(local_ns + local_ns * self.remote_percent / 100),
         }
@@ -466,13 +467,23 @@ impl SchedulerLock {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Numbering;
     use super::*;
+
+    const fn two_sockets(cpus: u32) -> Topology {
+        Topology {
+            cpus,
+            sockets: 2,
+            threads_per_core: 1,
+            numbering: Numbering::CoresFirst,
+        }
+    }
 
     const COST: TransferCost = TransferCost {
         base: Nanos(10),
         each_waiter: Nanos(1),
         remote_percent: 200,
-        cpus_per_socket: 4,
+        topology: two_sockets(8),
         foreign_request: Nanos(100),
     };
 
@@ -618,7 +629,7 @@ mod tests {
         base: Nanos(50),
         each_waiter: Nanos(50),
         remote_percent: 130,
-        cpus_per_socket: 10,
+        topology: two_sockets(20),
         foreign_request: Nanos(0),
     };
 

@@ -7,12 +7,14 @@ mod fair;
 mod history;
 mod lock;
 mod task_log;
+mod topology;
 
 pub use clock::Ondemand;
 pub(crate) use cost::CostTable;
 pub use fair::CpuScheduler;
 pub(crate) use fair::{Affinity, FairClass, Weight};
 pub(crate) use lock::SchedulerLock;
+pub use topology::{Numbering, Topology};
 
 use blklab_blk::Nanos;
 use blklab_stats::{CpuSlice, CpuTimes, Timeline};
@@ -50,6 +52,9 @@ pub(crate) struct Coldness {
     /// With this many other CPUs at work it is half of the most that it comes to. Zero where it
     /// grows in proportion to them.
     pub(crate) crowded_half: u32,
+    /// How much longer work takes while the core's other threads work all the time, in
+    /// hundredths.
+    pub(crate) sibling_percent: u64,
     /// Up to how much longer or shorter work takes by chance, in hundredths.
     pub(crate) jitter_percent: u64,
 }
@@ -64,6 +69,8 @@ struct Cpu {
     /// The handler of that drive's interrupts runs until then, and handles what comes
     /// from it meanwhile too.
     irq_until: (usize, Nanos),
+    /// How much of the last [`LOAD_LOOKS_BACK`] it worked, 0 to 1, when it became free.
+    load: f64,
     /// Processes of this CPU that wait for I/O.
     waiting: u32,
     idle_since: Nanos,
@@ -82,6 +89,20 @@ impl Cpu {
         idled / (idled + half) * half / (half + worked)
     }
 
+    /// How much it works at `now`.
+    #[inline]
+    fn load_at(&self, now: Nanos) -> f64 {
+        let window = LOAD_LOOKS_BACK.0 as f64;
+        self.load * window / (window + now.saturating_sub(self.free_at).0 as f64)
+    }
+
+    /// Counts work from `start` on.
+    #[inline]
+    fn count_load(&mut self, start: Nanos, work: Nanos) {
+        let (window, work) = (LOAD_LOOKS_BACK.0 as f64, work.0 as f64);
+        self.load = (self.load_at(start) * window + work) / (window + work);
+    }
+
     /// Books the time in which it did nothing before `until`.
     #[inline]
     fn book_gap(&mut self, cpu: usize, until: Nanos, history: &mut CpuHistory) {
@@ -95,6 +116,9 @@ impl Cpu {
         }
     }
 }
+
+/// How long a CPU's load remembers, about.
+const LOAD_LOOKS_BACK: Nanos = Nanos::from_micros(50);
 
 /// A CPU that worked within this time is thought to go on working.
 const CROWD_LOOKS_BACK: Nanos = Nanos::from_micros(20);
@@ -161,6 +185,7 @@ const JITTER_STREAM: u64 = 0x6a09_e667_f3bc_c908;
 pub(crate) struct Cpus {
     cpus: Vec<Cpu>,
     coldness: Coldness,
+    topology: Topology,
     /// Their clock, where it changes.
     clock: Option<Clock>,
     crowd: Crowd,
@@ -177,6 +202,7 @@ impl Cpus {
         Cpus {
             cpus: vec![Cpu::default(); count as usize],
             coldness,
+            topology: Topology::of_cores(count),
             clock: None,
             crowd: Crowd::default(),
             jitter: SplitMix64::seed_from_u64(seed ^ JITTER_STREAM),
@@ -189,6 +215,11 @@ impl Cpus {
     pub(crate) fn with_clock(self, governor: Option<Ondemand>) -> Cpus {
         let clock = governor.map(|governor| Clock::new(governor, self.cpus.len()));
         Cpus { clock, ..self }
+    }
+
+    /// The same in these cores and sockets.
+    pub(crate) fn with_topology(self, topology: Topology) -> Cpus {
+        Cpus { topology, ..self }
     }
 
     /// How long what takes `cost` at the highest clock takes at the one that CPUs have.
@@ -211,7 +242,8 @@ impl Cpus {
     #[inline]
     pub(crate) fn slowdown(&mut self, cpu: usize, now: Nanos) -> Slowdown {
         let Coldness { percent, half, .. } = self.coldness;
-        let more_percent = self.crowded_percent(now) + self.jitter_percent();
+        let more_percent =
+            self.crowded_percent(now) + self.sibling_percent(cpu, now) + self.jitter_percent();
         let mut slowdown = Slowdown {
             percent,
             cold: 0.0,
@@ -224,6 +256,25 @@ impl Cpus {
             slowdown.cold = c.cold(c.free_at.max(now), half);
         }
         slowdown
+    }
+
+    /// Whether the threads of a core slow each other down.
+    #[inline]
+    fn has_siblings(&self) -> bool {
+        self.coldness.sibling_percent > 0 && self.topology.threads_per_core > 1
+    }
+
+    /// How much longer work takes for the other threads of the core, in hundredths.
+    #[inline]
+    fn sibling_percent(&self, cpu: usize, now: Nanos) -> f64 {
+        if !self.has_siblings() {
+            return 0.0;
+        }
+        let siblings = self.topology.siblings_of(cpu);
+        let loads = siblings
+            .map(|sibling| self.cpus[sibling].load_at(now))
+            .sum::<f64>();
+        self.coldness.sibling_percent as f64 * loads
     }
 
     /// How much longer work takes by chance, in hundredths.
@@ -262,8 +313,12 @@ impl Cpus {
         if let Some(clock) = &mut self.clock {
             clock.worked(cpu, now, cost);
         }
+        let has_siblings = self.has_siblings();
         let c = &mut self.cpus[cpu];
         let start = c.free_at.max(now);
+        if has_siblings {
+            c.count_load(start, cost);
+        }
         c.book_gap(cpu, start, &mut self.history);
         if start > c.free_at {
             c.idled = start - c.free_at;
@@ -511,6 +566,31 @@ mod tests {
         // Two others are as many as make it half of the most.
         cpus.coldness.crowded_half = 2;
         assert_eq!(cpus.slowdown(0, us(100)).of(ns(100)), ns(130));
+    }
+
+    #[test]
+    fn a_thread_is_slower_the_busier_its_core_is() {
+        let coldness = Coldness {
+            sibling_percent: 60,
+            ..Coldness::default()
+        };
+        let topology = Topology {
+            cpus: 4,
+            sockets: 1,
+            threads_per_core: 2,
+            numbering: Numbering::CoresFirst,
+        };
+        let took = |worker: usize, work_us: u64| {
+            let mut cpus = Cpus::new(4, coldness, 1).with_topology(topology);
+            let us = Nanos::from_micros;
+            (0..1000).for_each(|n| _ = cpus.run(worker, us(n * 10), us(work_us), Mode::User));
+            cpus.slowdown(0, us(10_000)).of(Nanos(10_000)).0
+        };
+        assert_eq!([took(1, 10), took(3, 10)], [10_000; 2], "another core");
+        assert!((15_900..=16_000).contains(&took(2, 10)), "{}", took(2, 10));
+        // A sibling that works a fifth of the time takes a fifth of that.
+        assert!((11_000..11_500).contains(&took(2, 2)), "{}", took(2, 2));
+        assert_eq!(took(2, 0), 10_000);
     }
 
     #[test]

@@ -240,7 +240,8 @@ impl FileLayer {
     ) -> FileLayer {
         let kernel = Kernel::default();
         let pages = caching.write_back.memory_pages;
-        let (nodes, cpus_of_node) = (machine.sockets as u8, machine.cpus / machine.sockets);
+        let topology = machine.topology;
+        let nodes = topology.sockets as u8;
         let settings = Settings {
             finishes_unexpired: machine.periodic_flush == PeriodicFlush::Unfinished,
             ..caching.write_back
@@ -254,8 +255,8 @@ impl FileLayer {
         );
         let mut layer = FileLayer {
             vfs: Rc::new(vfs),
-            nodes: (0..machine.cpus)
-                .map(|cpu| (cpu / cpus_of_node) as u8)
+            nodes: (0..machine.cpus as usize)
+                .map(|cpu| topology.socket_of(cpu) as u8)
                 .collect(),
             read_ahead_kb: caching.read_ahead_kb,
             known: BTreeMap::new(),

@@ -16,7 +16,7 @@ use super::steady_state::SteadyStates;
 use crate::caching::FileSystemKind;
 use crate::cgroups::{Cgroups, MemoryGroups};
 use crate::contents::Contents;
-use crate::cpu::{Affinity, CostTable};
+use crate::cpu::{Affinity, CostTable, Topology};
 use crate::disk::Disk;
 use crate::file_layer::FileLayer;
 use crate::process::Process;
@@ -460,7 +460,7 @@ impl Started {
                 awaited: spec.wait_for.map(|job| pids_of(job, numbered)),
                 delay: plan.start_delay() + spread,
             });
-            let own = own_cpus(&n.cpus(spec), setup.machine.cpus);
+            let own = own_cpus(&n.cpus(spec), setup.machine.topology);
             let cpu = own[pid % own.len()];
             // io_uring's threads have CPUs behind those of the programs, as far as
             // there are any.
@@ -553,11 +553,13 @@ fn pids_of(job: usize, numbered: &[Numbered]) -> Range<usize> {
 
 /// The CPUs that a process may run on, of those that there are: all of them if
 /// the job names none of them. Processes start on one after the other.
-fn own_cpus(allowed: &[u32], cpus: u32) -> Box<[usize]> {
+fn own_cpus(allowed: &[u32], topology: Topology) -> Box<[usize]> {
+    let cpus = topology.cpus;
     let known = allowed.iter().filter(|&&cpu| cpu < cpus);
-    let own: Box<[usize]> = known.map(|&cpu| cpu as usize).collect();
-    match own.is_empty() {
-        true => (0..cpus as usize).collect(),
-        false => own,
+    let mut own: Box<[usize]> = known.map(|&cpu| cpu as usize).collect();
+    if own.is_empty() {
+        own = (0..cpus as usize).collect();
     }
+    topology.by_idle_core(&mut own);
+    own
 }

@@ -21,6 +21,8 @@ use strum::{Display, EnumMessage, VariantArray};
 
 use balance::Balancing;
 
+use super::Topology;
+
 /// `CONFIG_HZ=250`: a tick finds that a process has used up its slice.
 const TICK_NS: u64 = 4_000_000;
 
@@ -134,6 +136,7 @@ pub(crate) struct FairClass {
     queues: Vec<RunQueue>,
     /// By number of the process.
     tasks: Vec<Task>,
+    topology: Topology,
     /// A process may run on several CPUs.
     any_migrates: bool,
     /// When ticks come, which all CPUs have at the same time (`skew_tick=0`).
@@ -160,10 +163,16 @@ impl FairClass {
             scheduler,
             queues: (0..cpus).map(queue).collect(),
             tasks: Vec::new(),
+            topology: Topology::of_cores(cpus),
             any_migrates: false,
             tick_phase_ns,
             scale: 1 + u64::from(cpus.clamp(1, 8).ilog2()),
         }
+    }
+
+    /// The same on CPUs in these cores.
+    pub(crate) fn with_topology(self, topology: Topology) -> FairClass {
+        FairClass { topology, ..self }
     }
 
     /// Adds a process or thread, whose number is the next.
@@ -210,8 +219,8 @@ impl FairClass {
         self.queues.iter().position(|q| q.current == Some(pid))
     }
 
-    /// The CPU on which to wake a process: its last one if that is idle, else an idle
-    /// one (`select_idle_sibling`), else its last one again. A process that is still on
+    /// The CPU on which to wake a process: its last one if that is idle, else one of a core
+    /// that is idle, else an idle one (`select_idle_sibling`), else its last one again. A process that is still on
     /// its queue wakes there (`ttwu_runnable`).
     #[inline]
     pub(crate) fn select_cpu(&self, pid: usize, last: usize) -> usize {
@@ -225,10 +234,14 @@ impl FairClass {
 
     #[inline(never)]
     fn find_idle_cpu(&self, pid: usize) -> Option<usize> {
-        let is_idle = |&cpu: &usize| self.queues[cpu].current.is_none();
-        let mut allowed =
-            (0..self.queues.len()).filter(|&cpu| self.tasks[pid].affinity.allows(cpu));
-        allowed.find(is_idle)
+        let is_idle = |cpu: usize| self.queues[cpu].current.is_none();
+        let is_core_idle = |&cpu: &usize| self.topology.siblings_of(cpu).all(is_idle);
+        let all = 0..self.queues.len();
+        let idle = || {
+            all.clone()
+                .filter(|&cpu| is_idle(cpu) && self.tasks[pid].affinity.allows(cpu))
+        };
+        idle().find(is_core_idle).or_else(|| idle().next())
     }
 
     /// A process wakes on a CPU. Returns whether it runs at once: where the CPU is
@@ -370,6 +383,7 @@ impl FairClass {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Numbering;
     use super::*;
 
     pub(super) fn fair_class(
@@ -433,6 +447,26 @@ mod tests {
             assert_eq!(fair.dequeue(1, 1, now), Some(2), "the idle one takes it");
             assert_eq!(fair.cpu_of_current(2), Some(1));
         }
+    }
+
+    #[test]
+    fn a_core_of_its_own_goes_before_a_busy_ones_second_thread() {
+        let topology = Topology {
+            cpus: 4,
+            sockets: 1,
+            threads_per_core: 2,
+            numbering: Numbering::CoreByCore,
+        };
+        let tasks = [Affinity::One, Affinity::All, Affinity::All];
+        let mut fair = fair_class(CpuScheduler::Eevdf, 4, &tasks).with_topology(topology);
+        assert!(fair.enqueue(0, 0, START));
+        assert_eq!(
+            fair.select_cpu(1, 0),
+            2,
+            "CPU 1 is a thread of the busy core"
+        );
+        assert!(fair.enqueue(2, 1, START));
+        assert_eq!(fair.select_cpu(2, 0), 1);
     }
 
     #[test]

@@ -95,7 +95,8 @@ impl JobProcess {
         };
         self.spend(now, call, Mode::System, system);
         if self.polls_for_ends {
-            let ends = Nanos(self.costs.polled_end.0 * taken as u64);
+            let each = self.costs.polled_end + self.costs.drive_distance(self.cpu);
+            let ends = Nanos(each.0 * taken as u64);
             self.spend(now, self.costs.poll + ends, Mode::System, system);
         }
         let cost = Nanos(self.costs.user_reap.0 * taken as u64) + verify_cost;
