@@ -17,6 +17,7 @@ use rand_xoshiro::rand_core::{RngCore, SeedableRng};
 mod faults;
 mod identity;
 mod pending;
+mod power_states;
 mod published;
 pub mod registry;
 mod spec;

@@ -28,6 +28,7 @@ pub(crate) const MODEL: ModelType = ModelType {
             include_str!("../complete/null.toml"),
             include_str!("../complete/host.toml"),
             include_str!("../complete/zones.toml"),
+            include_str!("../complete/power.toml"),
             include_str!("../complete/published.toml"),
         ),
     )],

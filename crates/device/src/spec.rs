@@ -13,6 +13,7 @@ use blklab_description::{
 use strum::{Display, EnumMessage, EnumString, VariantArray};
 
 use crate::faults::{Faults, FaultyDevice};
+use crate::power_states::{PowerLayer, PowerSpec};
 use crate::zoned::ZoneLayer;
 use crate::{Device, Identity, MODELS, Published};
 
@@ -140,6 +141,8 @@ pub struct DriveSpec {
     model: Arc<dyn Model>,
     /// Zones on top of the model.
     zones: Option<ZoneLayer>,
+    /// Power states on top of both.
+    power: Option<PowerSpec>,
 }
 
 /// Why no zoned drive is aged.
@@ -181,6 +184,7 @@ impl DriveSpec {
         let zones = root.read_if_any("zones", |table| {
             ZoneLayer::read(root, table, model.identity())
         })?;
+        let power = root.read_if_any("power", PowerSpec::read)?;
         root.finish()?;
         interface.check(model.identity(), root)?;
         if zones.is_some() && matches!(interface, Interface::Mmc | Interface::Loop) {
@@ -200,6 +204,7 @@ impl DriveSpec {
             faults: None,
             model,
             zones,
+            power,
         })
     }
 
@@ -270,6 +275,10 @@ impl DriveSpec {
         let device = match &self.zones {
             Some(zones) => zones.put_on(model, self.starts_written()),
             None => model,
+        };
+        let device = match &self.power {
+            Some(power) => Box::new(PowerLayer::new(device, power)),
+            None => device,
         };
         match self.faults {
             Some(faults) => Box::new(FaultyDevice::new(device, faults, seed)),

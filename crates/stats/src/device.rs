@@ -92,6 +92,12 @@ counters! {
         /// Sectors that the host read and that nobody wrote, or that were discarded: the
         /// drive answers with zeroes and reads no flash.
         pub sectors_read_unwritten: u64 => sum Drive Count "sectors read that hold nothing",
+        /// Commands that came while the drive saved power, and woke it.
+        pub wakes: u64 => sum Drive Count "times it was woken from a power state",
+        /// Time until it was back at full power, summed, in nanoseconds.
+        pub wakes_ns: u64 => sum Drive Nanoseconds "  time that took, in all";
+            per(wakes) Drive Nanoseconds "  time that took, each":
+                "Exit latency of a power state in which a command found the drive, mean.",
         /// The number of losses of power.
         pub power_losses: u64,
         /// Sectors whose last write, acknowledged or not, was lost with the power.

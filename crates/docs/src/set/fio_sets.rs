@@ -117,7 +117,8 @@ pub fn kioxia(folder: &Folder) -> Vec<Bench> {
         machine: "epyc-9654p",
         settles: false,
         rows: folder.each("sqpoll_wakeup.csv", sqpoll_row),
-        is_fitted: |_| false,
+        // What leaving a power state takes.
+        is_fitted: |row| row.options.contains("thinktime=100ms"),
         compared: &[MEAN],
     };
     let mut benches = vec![throughput, sqpoll];
