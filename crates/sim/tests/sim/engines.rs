@@ -162,8 +162,9 @@ fn threads_of_a_core_slow_each_other_down() {
         let results = on.run(Workload::Job(&job), None).expect("it runs");
         results.groups[0].read.iops()
     };
+    // It would be 1 / 1.6 if the drive were no limit to two cores.
     let share = at("0,1") / at("0,2");
-    assert!((0.6..0.7).contains(&share), "{share}");
+    assert!((0.75..0.85).contains(&share), "{share}");
 }
 
 /// A drive with one interrupt has it where the machine says.
