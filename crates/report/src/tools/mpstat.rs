@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use blklab_workload::trace::tracefs::{CpuStat, EventKind};
 
-use super::{Events, Source, Tool, sysstat_banner};
+use super::{Events, Tool, sysstat_banner};
 
 const COLUMNS: &str =
     "  CPU    %usr   %nice    %sys %iowait    %irq   %soft  %steal  %guest  %gnice   %idle\n";
@@ -136,6 +136,7 @@ fn line(when: &str, cpu: &str, spent: &Times) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tools::Source;
     use blklab_workload::trace::tracefs::events;
 
     fn printed(trace: &str) -> Result<String, String> {

@@ -331,9 +331,9 @@ impl<W: io::Write> BlkparseWriter<W> {
         }
     }
 
-    /// Writes one event, unless blktrace has no such event.
+    /// Writes one event, unless blktrace has no such event. The first that it has is at zero.
     pub fn event(&mut self, event: &Event<'_>) -> io::Result<()> {
-        let start_ns = *self.start_ns.get_or_insert(event.at_ns);
+        let start_ns = self.start_ns.unwrap_or(event.at_ns);
         let event = Event {
             at_ns: event.at_ns.saturating_sub(start_ns),
             ..*event
@@ -343,7 +343,10 @@ impl<W: io::Write> BlkparseWriter<W> {
         self.line.clear();
         write_tracefs_event(&mut self.line, &event, *sequence + 1, self.drive)
             .map_err(io::Error::other)?;
-        *sequence += u64::from(!self.line.is_empty());
+        if !self.line.is_empty() {
+            *sequence += 1;
+            self.start_ns = Some(start_ns);
+        }
         self.to.write_all(self.line.as_bytes())
     }
 
