@@ -1,9 +1,10 @@
 """The programs that make evidence pages, on a small part of their work."""
 
+import json
 import sys
 from pathlib import Path
 
-from support import COMMAND, module
+from support import COMMAND, command, module
 
 FOLDER = Path(__file__).parent.parent / "evidence"
 WORKLOADS = sorted((FOLDER / "workloads").glob("*.fio"))
@@ -50,8 +51,23 @@ def test_tune_is_held_against_the_whole_grid(monkeypatch):
     monkeypatch.setattr(tune, "REPEATS", 2)
     monkeypatch.setattr(tune, "TUNABLES", {"none": {}, "kyber": {"read_lat_nsec": (1_000_000,)}})
     question = tune.Question("git-status", "null", "preload.read.mean")
-    text, regret, share, advice = tune.line(COMMAND, question)
-    assert text.startswith("| git-status | null | preload.read.mean | 12 |")
-    assert 0 <= regret < 0.5
-    assert 0.5 <= share <= 1
-    assert advice.startswith("No difference")
+    line = tune.asked(COMMAND, question)
+    assert line.text.startswith("| git-status | null | preload.read.mean | 12 |")
+    assert 0 <= line.regret < 0.5
+    assert 0.5 <= line.share <= 1
+    assert line.advice["sentence"].startswith("No difference")
+
+
+def test_where_nothing_is_better_jobs_contend(monkeypatch):
+    monkeypatch.syspath_prepend(str(FOLDER))
+    import tune
+
+    for question in tune.NOTHING_BETTER:
+        runtime = f"runtime={tune.RUNTIME[question.drive]}"
+        job = tune.WORKLOADS / f"{question.job}.fio"
+        words = f"run {job} --drive {question.drive} --override {runtime} --memory 512M"
+        jobs = json.loads(command(f"{words} --output-format json").stdout)["jobs"]
+        assert len(jobs) >= 2
+        for of_job in jobs:
+            ios = of_job["read"]["total_ios"] + of_job["write"]["total_ios"]
+            assert ios >= 50, (question.job, of_job["jobname"])
