@@ -1,7 +1,7 @@
 //! `blklab sweep`.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use blklab_description::read_text;
@@ -14,7 +14,7 @@ use crate::{output, progress};
 
 /// The identity of this build by its sources: other builds' figures may differ, and those of
 /// the same sources, in Python's package too, do not.
-const PROGRAM: &str = concat!(
+pub(crate) const PROGRAM: &str = concat!(
     "blklab ",
     env!("CARGO_PKG_VERSION"),
     " (sources ",
@@ -37,17 +37,17 @@ pub(crate) fn sweep(args: &SweepFileArgs) -> Result<(), Failure> {
         store.merge(other)?;
     }
     let shard = args.shard.unwrap_or(Shard { at: 0, of: 1 });
-    let (swept, interrupted) = progress::runs_until_interrupted(|ended, stop| {
-        let is_in_part = |number| shard.has(number);
-        Ok(sweep.run(&mut store, is_in_part, args.threads, ended, stop)?)
+    let mut missing = file.missing_of(&store)?;
+    let (all, lacking) = (sweep.runs(), missing.len());
+    missing.retain(|number| shard.has(*number));
+    let (done, interrupted) = progress::runs_until_interrupted(|ended, stop| {
+        file.run_those(&mut store, &missing, args.threads, ended, stop)
     })?;
     let table = write_table(sweep, &store)?;
-    let missing = swept.all - swept.reused - swept.done;
     output::print(format!(
-        "{} runs: {} done now, {} were there, {missing} missing\n{}\n",
-        swept.all,
-        swept.done,
-        swept.reused,
+        "{all} runs: {done} done now, {} were there, {} missing\n{}\n",
+        all - lacking,
+        lacking - done,
         table.display()
     ))?;
     match interrupted {
@@ -58,6 +58,7 @@ pub(crate) fn sweep(args: &SweepFileArgs) -> Result<(), Failure> {
 
 /// A sweep's file, for programs that distribute its runs.
 pub struct SweepFile {
+    name: String,
     job: String,
     sweep: Sweep,
     /// The folder that was last used, since reading a large one takes long.
@@ -65,10 +66,10 @@ pub struct SweepFile {
 }
 
 impl SweepFile {
-    /// Reads a sweep and its job, and checks all its runs.
+    /// Reads a sweep and its job, and checks its axes and their values.
     ///
     /// # Errors
-    /// If the file has a mistake, or one of its runs cannot be simulated.
+    /// If the file has a mistake, or a run with one of the values cannot be simulated.
     pub fn read(path: &Path) -> Result<SweepFile, Failure> {
         let name = path.display().to_string();
         let text = read_text(path)
@@ -81,12 +82,45 @@ impl SweepFile {
                 "{name}: {trace} is a trace, and a sweep is over fio jobs"
             )));
         }
-        let settings = spec.settings(&work).map_err(in_file)?;
+        let bar = progress::status_line();
+        bar.set_message(format!("checking what varies in {name}"));
+        let checked = spec.settings(&work).and_then(|settings| {
+            bar.set_message(format!("checking {} settings of {name}", settings.len()));
+            Sweep::new(&spec, work, settings, PROGRAM)
+        });
+        bar.finish_and_clear();
         Ok(SweepFile {
-            sweep: Sweep::new(&spec, work, settings, PROGRAM).map_err(in_file)?,
+            sweep: checked.map_err(in_file)?,
+            name,
             job: spec.job,
             store: Mutex::new(None),
         })
+    }
+
+    /// Returns the numbers of the runs whose results a store lacks, and tells on standard error
+    /// how far it is.
+    fn missing_of(&self, store: &Store) -> Result<Vec<usize>, Failure> {
+        let (all, known) = (self.sweep.settings(), AtomicUsize::new(0));
+        let bar = progress::status_line();
+        let told = |settings| {
+            let known = known.fetch_add(settings, Ordering::Relaxed) + settings;
+            bar.set_message(format!("looking for the runs of setting {known} of {all}"));
+        };
+        let missing = self.sweep.missing(store, &told);
+        bar.finish_and_clear();
+        missing.map_err(|error| at_file(&self.name, error))
+    }
+
+    fn run_those(
+        &self,
+        store: &mut Store,
+        missing: &[usize],
+        threads: Option<usize>,
+        ended: &(dyn Fn(usize) + Sync),
+        stop: &AtomicBool,
+    ) -> Result<usize, Failure> {
+        let done = self.sweep.run(store, missing, threads, ended, stop);
+        done.map_err(|error| at_file(&self.name, error))
     }
 
     /// Returns the identity of the program's build; other builds' figures may differ.
@@ -104,7 +138,7 @@ impl SweepFile {
     /// # Errors
     /// If the folder cannot be read, or has runs of another program.
     pub fn missing(&self, folder: &Path) -> Result<Vec<usize>, Failure> {
-        self.with_store(folder, |store| Ok(self.sweep.missing(store)))
+        self.with_store(folder, |store| self.missing_of(store))
     }
 
     /// Returns the number of runs.
@@ -135,10 +169,10 @@ impl SweepFile {
         };
         let mut numbers = numbers.to_vec();
         numbers.sort_unstable();
-        let is_in_part = |number| numbers.binary_search(&number).is_ok();
         self.with_store(folder, |store| {
-            let swept = (self.sweep).run(store, is_in_part, threads, &ended, observer.stop)?;
-            Ok(swept.done)
+            let mut missing = self.missing_of(store)?;
+            missing.retain(|number| numbers.binary_search(number).is_ok());
+            self.run_those(store, &missing, threads, &ended, observer.stop)
         })
     }
 

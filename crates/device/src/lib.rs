@@ -34,7 +34,7 @@ const MODELS: [&spec::ModelType; 4] = [&null::MODEL, &ssd::MODEL, &hdd::MODEL, &
 pub use faults::{DataFault, Faults, FaultyData, FlippedBits, PowerCut, WriteFate, faulty_parts};
 pub use identity::Identity;
 pub use published::Published;
-pub use spec::{DriveSpec, DriveState, Interface, reference};
+pub use spec::{DriveSpec, DriveState, Interface, reference, takes_whole_numbers};
 
 /// One command as it crosses the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

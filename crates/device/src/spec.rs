@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use blklab_description::{
-    Assumed, ReadError, Reference, SpecError, Table, one_of, read_with_reference, text, word,
+    Assumed, Kind, ReadError, Reference, SpecError, Table, one_of, read_with_reference, text, word,
 };
 use strum::{Display, EnumMessage, EnumString, VariantArray};
 
@@ -293,20 +293,50 @@ pub fn reference() -> String {
         "# Drive descriptions\n\nEvery key of a file in `drives/` and of one's own, by kind of drive.\n",
     );
     for kind in MODELS {
-        let mut all = Reference::default();
-        for (name, text) in kind.complete {
-            let read = DriveSpec::parse_with_reference(name, text);
-            all.merge(read.expect("tests read it").1);
-        }
         page += &format!("\n# `model = \"{}\"`\n\n{}\n\n", kind.name, kind.about);
-        page += &all.markdown();
+        page += &keys_of(kind).markdown();
     }
     page
+}
+
+/// All keys of a kind of drive.
+fn keys_of(kind: &ModelType) -> Reference {
+    let mut all = Reference::default();
+    for (name, text) in kind.complete {
+        let read = DriveSpec::parse_with_reference(name, text);
+        all.merge(read.expect("tests read it").1);
+    }
+    all
+}
+
+/// Whether a key, named with its table, takes whole numbers alone in every kind of drive that has
+/// it.
+pub fn takes_whole_numbers(key: &str) -> bool {
+    let references = MODELS.map(keys_of);
+    let mut kinds = references
+        .iter()
+        .filter_map(|all| Some(&all.key(key)?.kind));
+    let is_whole = |kind: &Kind| *kind == Kind::Whole;
+    kinds.next().is_some_and(is_whole) && kinds.all(is_whole)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn whole_numbers_are_told_from_fractions() {
+        for key in [
+            "host.queue_depth",
+            "host.capacity_bytes",
+            "timing.parallelism",
+        ] {
+            assert!(takes_whole_numbers(key), "{key}");
+        }
+        for key in ["controller.read_us", "flash.read_us", "gc.policy", "no.key"] {
+            assert!(!takes_whole_numbers(key), "{key}");
+        }
+    }
     use crate::registry;
 
     fn error_of(from: &str, to: &str) -> SpecError {

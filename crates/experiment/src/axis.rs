@@ -1,6 +1,6 @@
 //! The axes along which a comparison can vary.
 
-use std::borrow::Cow;
+use std::collections::HashSet;
 
 use blklab_description::{hint, time_ns};
 use blklab_stats::World;
@@ -22,6 +22,8 @@ pub struct Axis {
     pub worlds: &'static [World],
     /// Returns whether a key belongs to this axis; `None` if only `name` does.
     takes: Option<fn(&str) -> bool>,
+    /// Returns whether a key of the axis takes whole numbers alone.
+    is_whole: fn(&str) -> bool,
     /// Sets the axis's key to a value.
     set: fn(&mut Setting, &str, &str) -> Result<(), Error>,
 }
@@ -53,6 +55,11 @@ impl Axis {
     }
 }
 
+/// Of axes whose values are whole numbers.
+const ALWAYS: fn(&str) -> bool = |_| true;
+/// Of axes whose values are words.
+const NEVER: fn(&str) -> bool = |_| false;
+
 const ALL_WORLDS: &[World] = &[World::Sim, World::Serve, World::Host, World::Guest];
 const MODELLED: &[World] = &[World::Sim, World::Serve];
 
@@ -64,6 +71,7 @@ pub const AXES: &[Axis] = &[
         help: "the I/O scheduler, as in --schedulers",
         worlds: ALL_WORLDS,
         takes: None,
+        is_whole: NEVER,
         set: |setting, _, value| {
             setting.scheduler = NamedScheduler::parse(value)?;
             Ok(())
@@ -74,6 +82,7 @@ pub const AXES: &[Axis] = &[
         help: "a key of the drive's description, such as drive.gc.policy; unset leaves it out",
         worlds: MODELLED,
         takes: Some(|key| drive_key_of(key).is_some()),
+        is_whole: |key| drive_key_of(key).is_some_and(blklab_device::takes_whole_numbers),
         set: |setting, key, value| {
             if let Some(key) = drive_key_of(key) {
                 setting
@@ -89,6 +98,7 @@ pub const AXES: &[Axis] = &[
                --sysctl",
         worlds: &[World::Sim],
         takes: Some(is_sysctl),
+        is_whole: ALWAYS,
         set: |setting, key, value| {
             setting.sysctls.push((key.to_string(), value.to_string()));
             Ok(())
@@ -99,6 +109,7 @@ pub const AXES: &[Axis] = &[
         help: "the machine's memory, as in --memory",
         worlds: &[World::Sim],
         takes: None,
+        is_whole: ALWAYS,
         set: |setting, key, value| {
             let bytes = fio::bytes(value);
             let mistake = |problem| Error::Mistake(format!("--vary {key}={value}: {problem}"));
@@ -111,6 +122,7 @@ pub const AXES: &[Axis] = &[
         help: "the file system that files are on: raw, ext2, vfat or xfs, as in --fs",
         worlds: &[World::Sim],
         takes: None,
+        is_whole: NEVER,
         set: |setting, key, value| {
             let kind = value.parse();
             let mistake = |problem| Error::Mistake(format!("--vary {key}={value}: {problem}"));
@@ -123,6 +135,7 @@ pub const AXES: &[Axis] = &[
         help: "a scheduler's tunable, such as mq-deadline.fifo_batch",
         worlds: ALL_WORLDS,
         takes: Some(|key| scheduler_of(key).is_some()),
+        is_whole: ALWAYS,
         set: |setting, key, value| {
             if let Some((scheduler, tunable)) = key.split_once('.')
                 && setting.scheduler.name == scheduler
@@ -137,6 +150,7 @@ pub const AXES: &[Axis] = &[
         help: "the model of a drive, as in --drive",
         worlds: MODELLED,
         takes: None,
+        is_whole: NEVER,
         set: |setting, _, value| {
             setting.drive = value.to_string();
             Ok(())
@@ -147,6 +161,7 @@ pub const AXES: &[Axis] = &[
         help: "the way from a program to the disk, as in --frontends",
         worlds: &[World::Sim, World::Guest],
         takes: None,
+        is_whole: NEVER,
         set: |setting, _, value| {
             NamedFrontEnd::parse(value)?;
             setting.front_end = Some(value.to_string());
@@ -158,6 +173,7 @@ pub const AXES: &[Axis] = &[
         help: "what was written to the drive before, as in --state",
         worlds: MODELLED,
         takes: None,
+        is_whole: NEVER,
         set: |setting, key, value| {
             let state = value.parse().map_err(|_| {
                 Error::Mistake(format!(
@@ -174,6 +190,7 @@ pub const AXES: &[Axis] = &[
                faults=none,read_error=1e-4+slow=2",
         worlds: MODELLED,
         takes: None,
+        is_whole: NEVER,
         set: |setting, key, value| {
             let faults = (value != "none").then(|| value.replace('+', ",").parse());
             let mistake = |problem| Error::Mistake(format!("--vary {key}={value}: {problem}"));
@@ -186,6 +203,7 @@ pub const AXES: &[Axis] = &[
         help: "when the drives' power is cut, as in --power-loss-at; never for not at all",
         worlds: &[World::Sim],
         takes: None,
+        is_whole: NEVER,
         set: |setting, key, value| {
             let at_ns = (value != "never").then(|| time_ns(value));
             let mistake = |problem| Error::Mistake(format!("--vary {key}={value}: {problem}"));
@@ -198,6 +216,7 @@ pub const AXES: &[Axis] = &[
         help: "the model of a machine, as in --machine",
         worlds: &[World::Sim],
         takes: None,
+        is_whole: NEVER,
         set: |setting, _, value| {
             setting.machine = value.to_string();
             Ok(())
@@ -208,6 +227,7 @@ pub const AXES: &[Axis] = &[
         help: "the queue's nr_requests, as in --nr-requests",
         worlds: ALL_WORLDS,
         takes: None,
+        is_whole: ALWAYS,
         set: |setting, key, value| {
             setting.nr_requests = Some(number(key, value, 1, u32::MAX)?);
             Ok(())
@@ -218,6 +238,7 @@ pub const AXES: &[Axis] = &[
         help: "the queue's nomerges, as in --nomerges",
         worlds: ALL_WORLDS,
         takes: None,
+        is_whole: ALWAYS,
         set: |setting, key, value| {
             setting.nomerges = Some(number(key, value, 0, 2)? as u8);
             Ok(())
@@ -228,6 +249,7 @@ pub const AXES: &[Axis] = &[
         help: "the queue's read_ahead_kb",
         worlds: &[World::Sim, World::Host, World::Guest],
         takes: None,
+        is_whole: ALWAYS,
         set: |setting, key, value| {
             setting.read_ahead_kb = Some(number(key, value, 0, READ_AHEAD_KB_MAX)?);
             Ok(())
@@ -238,6 +260,7 @@ pub const AXES: &[Axis] = &[
         help: "the queue's wbt_lat_usec: the latency of reads above which writeback is throttled, 0 for never",
         worlds: MODELLED,
         takes: Some(|key| key == "wbt_lat_usec"),
+        is_whole: ALWAYS,
         set: |setting, key, value| {
             setting.wbt_lat_us = Some(number(key, value, 0, u32::MAX)?);
             Ok(())
@@ -248,6 +271,7 @@ pub const AXES: &[Axis] = &[
         help: "a file of control groups, as in --cgroup-file; none for no file",
         worlds: &[World::Sim],
         takes: None,
+        is_whole: NEVER,
         set: |setting, _, value| {
             setting.cgroup_file = (value != "none").then(|| value.to_string());
             Ok(())
@@ -258,6 +282,7 @@ pub const AXES: &[Axis] = &[
         help: "any option of the job's, such as iodepth or bs, in place of its own",
         worlds: ALL_WORLDS,
         takes: Some(|key| fio::has_option(key) && key != IOSCHEDULER),
+        is_whole: fio::takes_whole_numbers,
         set: |setting, name, value| {
             setting.options.push(Override {
                 given_by: "--vary".to_string(),
@@ -353,15 +378,16 @@ pub fn with_values(
 }
 
 /// An axis of one comparison, with its values.
-pub(crate) struct VariedAxis<'a> {
+#[derive(Clone)]
+pub(crate) struct VariedAxis {
     axis: &'static Axis,
-    pub(crate) key: &'a str,
-    pub(crate) values: Vec<Cow<'a, str>>,
+    pub(crate) key: String,
+    pub(crate) values: Vec<String>,
 }
 
-impl<'a> VariedAxis<'a> {
+impl VariedAxis {
     /// Parses `KEY=VALUE,...`.
-    pub(crate) fn parse(text: &'a str, world: World) -> Result<VariedAxis<'a>, Error> {
+    pub(crate) fn parse(text: &str, world: World) -> Result<VariedAxis, Error> {
         let fail = |problem: String| Err(Error::mistake(format!("--vary {text}: {problem}")));
         let Some((key, values)) = text.split_once('=') else {
             let form = "not of the form KEY=VALUE,..., such as iodepth=1,32";
@@ -374,57 +400,85 @@ impl<'a> VariedAxis<'a> {
         if let Err(problem) = axis.check(key, world) {
             return fail(problem);
         }
-        let mut all = Vec::new();
+        let mut all: Vec<String> = Vec::new();
         for value in values.split(',').map(str::trim) {
-            match range::values(key, value)
+            match range::values(key, (axis.is_whole)(key), value)
                 .map_err(|problem| Error::mistake(format!("--vary {text}: {problem}")))?
             {
-                Some(values) => all.extend(values.into_iter().map(Cow::Owned)),
-                None => all.push(Cow::Borrowed(value)),
+                Some(values) => all.extend(values),
+                None => all.push(value.to_string()),
             }
         }
-        let values = all;
-        for (n, value) in values.iter().enumerate() {
+        let mut seen = HashSet::new();
+        for value in &all {
             if value.is_empty() {
                 return fail("a value is missing".to_string());
             }
-            if values[..n].contains(value) && key != SCHEDULER {
+            if !seen.insert(value) && key != SCHEDULER {
                 return fail(format!("{value} is named twice"));
             }
         }
-        Ok(VariedAxis { axis, key, values })
+        Ok(VariedAxis {
+            axis,
+            key: key.to_string(),
+            values: all,
+        })
     }
 
     /// Returns the schedulers' axis of `--schedulers`.
-    pub(crate) fn schedulers(names: &'a [String]) -> VariedAxis<'a> {
+    pub(crate) fn schedulers(names: Vec<String>) -> VariedAxis {
         VariedAxis {
             axis: &AXES[0],
-            key: SCHEDULER,
-            values: names.iter().map(|name| Cow::from(name.as_str())).collect(),
+            key: SCHEDULER.to_string(),
+            values: names,
         }
+    }
+
+    /// Returns whether this is the axis of schedulers.
+    pub(crate) fn is_schedulers(&self) -> bool {
+        self.key == SCHEDULER
+    }
+
+    /// Returns whether the axis varies settings with this scheduler: a tunable applies only to its
+    /// own.
+    pub(crate) fn varies(&self, scheduler: &str) -> bool {
+        scheduler_of(&self.key).is_none_or(|name| name == scheduler)
+    }
+
+    /// Returns the axis with its first values only.
+    pub(crate) fn first(&self, values: usize) -> VariedAxis {
+        VariedAxis {
+            values: self.values.iter().take(values).cloned().collect(),
+            ..self.clone()
+        }
+    }
+
+    /// Gives a setting one of the axis's values.
+    pub(crate) fn apply(&self, setting: &mut Setting, value: usize) -> Result<(), Error> {
+        let value = &self.values[value];
+        self.axis.apply(setting, &self.key, value)?;
+        if !self.is_of_schedulers() {
+            setting.add_to_label(&format!("{}={value}", self.key));
+        }
+        Ok(())
     }
 
     /// Returns whether the scheduler's part of a row's label already shows this axis.
     pub(crate) fn is_of_schedulers(&self) -> bool {
-        self.key == SCHEDULER || scheduler_of(self.key).is_some()
+        self.is_schedulers() || scheduler_of(&self.key).is_some()
     }
 
     /// Returns each setting with each of the axis's values.
     pub(crate) fn product(&self, settings: &[Setting]) -> Result<Vec<Setting>, Error> {
         let mut all = Vec::new();
         for setting in settings {
-            // A tunable applies only to its own scheduler.
-            let other = scheduler_of(self.key).is_some_and(|name| name != setting.scheduler.name);
-            if other {
+            if !self.varies(&setting.scheduler.name) {
                 all.push(setting.clone());
                 continue;
             }
-            for value in &self.values {
+            for value in 0..self.values.len() {
                 let mut setting = setting.clone();
-                self.axis.apply(&mut setting, self.key, value)?;
-                if !self.is_of_schedulers() {
-                    setting.add_to_label(&format!("{}={value}", self.key));
-                }
+                self.apply(&mut setting, value)?;
                 all.push(setting);
             }
         }

@@ -1,10 +1,12 @@
 //! The rows of a comparison, made from the user's request.
 
+use std::collections::HashMap;
+
 use blklab_stats::World;
 
-use crate::axis::{SCHEDULER, VariedAxis, scheduler_of};
+use crate::axis::{VariedAxis, scheduler_of};
 use crate::error::Error;
-use crate::schedulers::{SchedulerTunables, check_among};
+use crate::schedulers::{NamedScheduler, SchedulerTunables, check_among};
 use crate::setting::Setting;
 
 /// The request for a comparison.
@@ -31,55 +33,222 @@ pub struct Request<'a> {
 /// # Errors
 /// If something cannot be varied or set so; the message says what can.
 pub fn settings(request: &Request<'_>) -> Result<Vec<Setting>, Error> {
-    let mut axes = Vec::new();
-    for text in request.vary {
-        let axis = VariedAxis::parse(text, request.world)?;
-        if axes
-            .iter()
-            .any(|other: &VariedAxis<'_>| other.key == axis.key)
-        {
-            let key = axis.key;
-            return Err(Error::mistake(format!("--vary {key} is given twice")));
+    SettingProduct::new(request)?.all()
+}
+
+/// The settings of all combinations of the values that vary, each made from its number when it is
+/// asked for: there may be millions.
+pub struct SettingProduct {
+    base: Setting,
+    /// The last one varies fastest.
+    axes: Vec<VariedAxis>,
+    sets: Vec<String>,
+    /// The names of all schedulers.
+    names: Vec<String>,
+    /// By scheduler the number of settings that the axes from each one on make of a setting with
+    /// it.
+    sizes: HashMap<String, Vec<usize>>,
+}
+
+impl SettingProduct {
+    /// Checks each axis.
+    ///
+    /// # Errors
+    /// If something cannot be varied or set so; the message says what can.
+    pub fn new(request: &Request<'_>) -> Result<SettingProduct, Error> {
+        let mut axes: Vec<VariedAxis> = Vec::new();
+        for text in request.vary {
+            let axis = VariedAxis::parse(text, request.world)?;
+            if axes.iter().any(|other| other.key == axis.key) {
+                let key = axis.key;
+                return Err(Error::mistake(format!("--vary {key} is given twice")));
+            }
+            axes.push(axis);
         }
-        axes.push(axis);
-    }
-    let implied = schedulers(request, &axes)?;
-    if let Some(names) = &implied {
-        axes.insert(0, VariedAxis::schedulers(names));
-    }
-    let mut rows = vec![request.base.clone()];
-    for axis in &axes {
-        rows = axis.product(&rows)?;
-    }
-    let names: Vec<String> = rows.iter().map(|row| row.scheduler.name.clone()).collect();
-    let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let names = unique(&names);
-    for axis in &axes {
-        if let Some(scheduler) = scheduler_of(axis.key) {
-            check_among(&format!("--vary {}", axis.key), scheduler, &names)?;
+        if let Some(names) = schedulers(request, &axes)? {
+            axes.insert(0, VariedAxis::schedulers(names));
         }
+        // Another scheduler begins with its own tunables, so it is chosen before them.
+        let of_schedulers = axes.iter().position(VariedAxis::is_of_schedulers);
+        let chosen = axes.iter().position(VariedAxis::is_schedulers);
+        if let (Some(before), Some(at)) = (of_schedulers, chosen) {
+            axes[before..=at].rotate_right(1);
+        }
+        let product = SettingProduct::of(request.base.clone(), axes, request.sets.to_vec())?;
+        product.check()?;
+        Ok(product)
     }
-    let sets = SchedulerTunables::parse(request.sets, &names)?;
-    let names_scheduler = axes.iter().any(VariedAxis::is_of_schedulers);
-    for row in &mut rows {
-        sets.apply(&mut row.scheduler);
-        if names_scheduler {
-            let varied = std::mem::replace(&mut row.label, row.scheduler.label());
-            if !varied.is_empty() {
-                row.add_to_label(&varied);
+
+    fn of(
+        base: Setting,
+        axes: Vec<VariedAxis>,
+        sets: Vec<String>,
+    ) -> Result<SettingProduct, Error> {
+        let of_axis = axes.iter().find(|axis| axis.is_schedulers());
+        let names: Vec<String> = match of_axis {
+            None => vec![base.scheduler.name.clone()],
+            Some(axis) => {
+                let named = axis.values.iter().map(|value| NamedScheduler::parse(value));
+                let names = named.map(|named| Ok(named?.name));
+                names.collect::<Result<_, Error>>()?
+            }
+        };
+        let sizes = sizes(&base.scheduler.name, &axes, &names)?;
+        Ok(SettingProduct {
+            base,
+            axes,
+            sets,
+            names,
+            sizes,
+        })
+    }
+
+    /// Returns the number of settings.
+    pub fn len(&self) -> usize {
+        self.sizes[&self.base.scheduler.name][0]
+    }
+
+    /// Returns whether there is no setting, which never is: an axis has a value.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns the keys of all axes.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        self.axes.iter().map(|axis| axis.key.as_str())
+    }
+
+    /// Returns the setting of this number.
+    ///
+    /// # Errors
+    /// If a value of it is not legal.
+    pub fn get(&self, number: usize) -> Result<Setting, Error> {
+        let mut setting = self.base.clone();
+        let mut left = number;
+        for (at, axis) in self.axes.iter().enumerate() {
+            let name = &setting.scheduler.name;
+            if axis.is_schedulers() {
+                let mut value = 0;
+                for name in &self.names {
+                    let size = self.sizes[name][at + 1];
+                    if left < size {
+                        break;
+                    }
+                    left -= size;
+                    value += 1;
+                }
+                axis.apply(&mut setting, value)?;
+            } else if axis.varies(name) {
+                let size = self.sizes[name][at + 1];
+                axis.apply(&mut setting, left / size)?;
+                left %= size;
             }
         }
+        self.finish(&mut setting)?;
+        Ok(setting)
     }
-    check_distinct(&rows)?;
-    Ok(rows)
+
+    /// Returns all settings.
+    ///
+    /// # Errors
+    /// If a value is not legal.
+    pub fn all(&self) -> Result<Vec<Setting>, Error> {
+        (0..self.len()).map(|number| self.get(number)).collect()
+    }
+
+    /// Returns settings that have each value of each axis, beside the first values of the others; a
+    /// tunable's with its scheduler.
+    ///
+    /// # Errors
+    /// If a value is not legal.
+    pub fn of_each_value(&self) -> Result<Vec<Setting>, Error> {
+        let mut all = Vec::new();
+        for whole in &self.axes {
+            let axes = self.axes.iter().map(|axis| {
+                let is_needed = axis.is_schedulers() && whole.is_of_schedulers();
+                match is_needed || axis.key == whole.key {
+                    true => axis.clone(),
+                    false => axis.first(1),
+                }
+            });
+            let part = SettingProduct::of(self.base.clone(), axes.collect(), self.sets.clone())?;
+            all.extend(part.all()?);
+        }
+        Ok(all)
+    }
+
+    /// Sets what holds for all settings, and completes the label.
+    fn finish(&self, setting: &mut Setting) -> Result<(), Error> {
+        if !self.sets.is_empty() {
+            let sets = SchedulerTunables::parse(&self.sets, &unique(&self.names))?;
+            sets.apply(&mut setting.scheduler);
+        }
+        if self.axes.iter().any(VariedAxis::is_of_schedulers) {
+            let varied = std::mem::replace(&mut setting.label, setting.scheduler.label());
+            if !varied.is_empty() {
+                setting.add_to_label(&varied);
+            }
+        }
+        Ok(())
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        let names = unique(&self.names);
+        for axis in &self.axes {
+            if let Some(scheduler) = scheduler_of(&axis.key) {
+                check_among(&format!("--vary {}", axis.key), scheduler, &names)?;
+            }
+        }
+        // Only schedulers' axes can make equal settings of different values, and whether two
+        // values of a tunable do is the same for all of them.
+        let axes = self.axes.iter().map(|axis| match axis.is_schedulers() {
+            true => axis.clone(),
+            false => axis.first(1 + usize::from(axis.is_of_schedulers())),
+        });
+        let part = SettingProduct::of(self.base.clone(), axes.collect(), self.sets.clone())?;
+        check_distinct(&part.all()?)
+    }
+}
+
+/// Returns [`SettingProduct::sizes`]: of all schedulers behind the schedulers' axis, and of the
+/// first one all.
+fn sizes(
+    first: &str,
+    axes: &[VariedAxis],
+    names: &[String],
+) -> Result<HashMap<String, Vec<usize>>, Error> {
+    let too_many = || Error::mistake("--vary: there are too many combinations".to_string());
+    let of_axis = axes.iter().position(VariedAxis::is_schedulers);
+    let mut sizes = HashMap::new();
+    let before = |size: usize, at: usize, name: &str| match axes[at].varies(name) {
+        true => size.checked_mul(axes[at].values.len()).ok_or_else(too_many),
+        false => Ok(size),
+    };
+    let begin = of_axis.map_or(0, |at| at + 1);
+    for name in names.iter().map(String::as_str).chain([first]) {
+        let mut of_name = vec![1; axes.len() + 1];
+        for at in (begin..axes.len()).rev() {
+            of_name[at] = before(of_name[at + 1], at, name)?;
+        }
+        sizes.insert(name.to_string(), of_name);
+    }
+    let Some(of_axis) = of_axis else {
+        return Ok(sizes);
+    };
+    let behind = names.iter().map(|name| sizes[name][begin]);
+    let all = behind.fold(Some(0), |sum: Option<usize>, size| sum?.checked_add(size));
+    let mut of_first = sizes[first].clone();
+    of_first[of_axis] = all.ok_or_else(too_many)?;
+    for at in (0..of_axis).rev() {
+        of_first[at] = before(of_first[at + 1], at, first)?;
+    }
+    sizes.insert(first.to_string(), of_first);
+    Ok(sizes)
 }
 
 /// Returns the schedulers to compare, unless `--vary` names them.
-fn schedulers(
-    request: &Request<'_>,
-    axes: &[VariedAxis<'_>],
-) -> Result<Option<Vec<String>>, Error> {
-    let is_varied = axes.iter().any(|axis| axis.key == SCHEDULER);
+fn schedulers(request: &Request<'_>, axes: &[VariedAxis]) -> Result<Option<Vec<String>>, Error> {
+    let is_varied = axes.iter().any(VariedAxis::is_schedulers);
     match request.schedulers {
         Some(_) if is_varied => Err(Error::mistake(
             "--schedulers is short for --vary scheduler; give one of them",
@@ -89,17 +258,18 @@ fn schedulers(
         None if is_varied => Ok(None),
         None if axes.is_empty() => Ok(Some(request.default_schedulers.clone())),
         None => {
-            let of_tunables: Vec<&str> = axes.iter().filter_map(|a| scheduler_of(a.key)).collect();
+            let of_tunables = axes.iter().filter_map(|axis| scheduler_of(&axis.key));
+            let of_tunables: Vec<String> = of_tunables.map(str::to_string).collect();
             let names: Vec<String> = unique(&of_tunables).iter().map(|n| n.to_string()).collect();
             Ok((!names.is_empty()).then_some(names))
         }
     }
 }
 
-fn unique<'a>(names: &[&'a str]) -> Vec<&'a str> {
+fn unique(names: &[String]) -> Vec<&str> {
     let mut all: Vec<&str> = Vec::new();
     for name in names {
-        if !all.contains(name) {
+        if !all.contains(&name.as_str()) {
             all.push(name);
         }
     }
@@ -128,7 +298,6 @@ fn check_distinct(rows: &[Setting]) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schedulers::NamedScheduler;
     use proptest::prelude::*;
 
     fn rows(schedulers: Option<&str>, sets: &[&str], vary: &[&str]) -> Result<Vec<Setting>, Error> {
@@ -233,6 +402,91 @@ mod tests {
             .err()
             .expect("a served drive has no page cache above it");
         assert!(error.to_string().contains("--world host"), "{error}");
+    }
+
+    /// Each setting is made from its number as nested loops over the axes make it.
+    #[test]
+    fn a_setting_is_made_from_its_number() {
+        for vary in [
+            vec!["iodepth=1,32", "bs=4k,8k,16k", "drive=x,y"],
+            vec!["scheduler=none,bfq,kyber,bfq:x=1", "iodepth=1..5"],
+            vec![
+                "bs=4k,8k",
+                "scheduler=bfq,none",
+                "iodepth=1,2",
+                "bfq.slice_idle_us=0,1,2",
+            ],
+        ] {
+            let owned: Vec<String> = vary.iter().map(|text| text.to_string()).collect();
+            let base = Setting {
+                scheduler: NamedScheduler::new("bfq"),
+                ..Setting::default()
+            };
+            let mut expected = vec![base.clone()];
+            for text in &owned {
+                let axis = VariedAxis::parse(text, World::Sim).expect("legal");
+                expected = axis.product(&expected).expect("legal");
+            }
+            let product = SettingProduct::new(&Request {
+                world: World::Sim,
+                base,
+                schedulers: None,
+                default_schedulers: Vec::new(),
+                all_schedulers: Vec::new(),
+                sets: &[],
+                vary: &owned,
+            });
+            let product = product.expect("legal");
+            assert_eq!(product.len(), expected.len(), "{vary:?}");
+            let axes = |setting: &Setting| setting.axes.clone();
+            let made = product.all().expect("legal");
+            let made: Vec<_> = made.iter().map(axes).collect();
+            assert_eq!(made, expected.iter().map(axes).collect::<Vec<_>>());
+            let each = product.of_each_value().expect("legal");
+            for (key, values) in product.axes.iter().map(|axis| (&axis.key, &axis.values)) {
+                for value in values {
+                    let has = |setting: &Setting| {
+                        let mut axes = setting.axes.iter();
+                        axes.any(|(known, of)| known == key && of == value)
+                    };
+                    assert!(each.iter().any(has), "{key}={value}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_tunable_that_is_named_before_the_schedulers_varies_its_own() {
+        let vary = ["bs=4k,8k", "bfq.low_latency=0,1", "scheduler=none,bfq"];
+        assert_eq!(
+            labels(None, &vary),
+            [
+                "none bs=4k",
+                "bfq low_latency=0 bs=4k",
+                "bfq low_latency=1 bs=4k",
+                "none bs=8k",
+                "bfq low_latency=0 bs=8k",
+                "bfq low_latency=1 bs=8k"
+            ]
+        );
+    }
+
+    #[test]
+    fn millions_of_settings_take_no_room() {
+        let vary = ["iodepth=1..1000", "numjobs=1..1000", "size=1..1000"].map(str::to_string);
+        let product = SettingProduct::new(&Request {
+            world: World::Sim,
+            base: Setting::default(),
+            schedulers: None,
+            default_schedulers: Vec::new(),
+            all_schedulers: Vec::new(),
+            sets: &[],
+            vary: &vary,
+        });
+        let product = product.expect("legal");
+        assert_eq!(product.len(), 1_000_000_000);
+        let last = product.get(999_999_999).expect("legal");
+        assert_eq!(last.label, "iodepth=1000 numjobs=1000 size=1000");
     }
 
     proptest! {

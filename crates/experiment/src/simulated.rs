@@ -17,6 +17,7 @@ use blklab_workload::fio::{JobFile, JobSpec, Override};
 use blklab_workload::generate::processes;
 
 use crate::error::Error;
+use crate::hash::StableHash;
 use crate::setting::{Setting, check_queue};
 use crate::work::{Jobs, WorkloadSource};
 use crate::world::{Order, PlannedRun, Row, Watch, World};
@@ -121,8 +122,16 @@ pub struct Descriptions {
     pub machine: String,
 }
 
-/// Models that rows refer to, each loaded once: its name, the model, and its text.
-pub(crate) struct LoadedModels<T>(Vec<(String, T, String)>);
+/// Models that rows refer to, each loaded once.
+pub(crate) struct LoadedModels<T>(Vec<LoadedModel<T>>);
+
+struct LoadedModel<T> {
+    name: String,
+    model: T,
+    text: String,
+    /// The hash of the text, which is long and belongs to the identity of many rows.
+    hash: u128,
+}
 
 impl<T> LoadedModels<T> {
     fn place_of(
@@ -130,17 +139,22 @@ impl<T> LoadedModels<T> {
         name: &str,
         load: impl Fn(&str) -> Result<(T, String), String>,
     ) -> Result<usize, Error> {
-        if let Some(at) = self.0.iter().position(|(known, ..)| known == name) {
+        if let Some(at) = self.0.iter().position(|known| known.name == name) {
             return Ok(at);
         }
-        let (thing, text) = load(name).map_err(Error::Mistake)?;
-        self.0.push((name.to_string(), thing, text));
+        let (model, text) = load(name).map_err(Error::Mistake)?;
+        self.0.push(LoadedModel {
+            name: name.to_string(),
+            model,
+            hash: StableHash::default().with(&text).bits(),
+            text,
+        });
         Ok(self.0.len() - 1)
     }
 
     /// Iterates over the models with their names.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &T)> {
-        self.0.iter().map(|(name, thing, _)| (name.as_str(), thing))
+        (self.0.iter()).map(|known| (known.name.as_str(), &known.model))
     }
 
     /// Replaces the model of this name by what `make` makes of its text.
@@ -149,16 +163,16 @@ impl<T> LoadedModels<T> {
         name: &str,
         make: impl Fn(&str) -> Result<T, Error>,
     ) -> Result<(), Error> {
-        for (known, thing, text) in &mut self.0 {
-            if known == name {
-                *thing = make(text)?;
+        for known in &mut self.0 {
+            if known.name == name {
+                known.model = make(&known.text)?;
             }
         }
         Ok(())
     }
 
     fn texts(&self) -> String {
-        let texts: Vec<&str> = self.0.iter().map(|(.., text)| text.as_str()).collect();
+        let texts: Vec<&str> = self.0.iter().map(|known| known.text.as_str()).collect();
         texts.join("\n")
     }
 }
@@ -325,9 +339,9 @@ impl<'a> Simulated<'a> {
             setting.simulated_drive()
         })?;
         let scheduler = setting.choice()?;
-        check_front_end(&self.machines.0[machine].1, front_end)?;
-        check_queue(&scheduler, &self.drives.0[drive].1, front_end)?;
-        let cpus = self.machines.0[machine].1.cpus;
+        check_front_end(&self.machines.0[machine].model, front_end)?;
+        check_queue(&scheduler, &self.drives.0[drive].model, front_end)?;
+        let cpus = self.machines.0[machine].model.cpus;
         let input = match self.work {
             WorkloadSource::Job(source) => Input::Job(self.jobs.read(source, cpus, setting)?),
             WorkloadSource::Trace(file) | WorkloadSource::Calls { file, .. }
@@ -378,8 +392,8 @@ impl<'a> Simulated<'a> {
     /// Returns a text of everything that determines a row's results, except their seeds.
     pub(crate) fn identity(&self, row: usize) -> String {
         let row = &self.rows[row];
-        let (_, _, drive) = &self.drives.0[row.drive];
-        let (_, _, machine) = &self.machines.0[row.machine];
+        let drive = &self.drives.0[row.drive];
+        let machine = self.machines.0[row.machine].hash;
         let work = match row.input {
             // The place of the job's file is left out: machines have it in different
             // places.
@@ -408,10 +422,9 @@ impl<'a> Simulated<'a> {
             nomerges,
             wbt_lat_us,
         );
-        let named = &self.drives.0[row.drive].0;
         format!(
-            "{work} {queue:?} {:?} {:?} {:?} {named} {drive} {machine}",
-            row.caching, row.front_end, row.power_loss_at_ns
+            "{work} {queue:?} {:?} {:?} {:?} {} {:x} {machine:x}",
+            row.caching, row.front_end, row.power_loss_at_ns, drive.name, drive.hash
         )
     }
 
@@ -480,7 +493,7 @@ impl World for Simulated<'_> {
         reached: &mut dyn FnMut(f64),
     ) -> Result<Results, Error> {
         let row = &self.rows[planned.row];
-        let drive = &self.drives.0[row.drive].1;
+        let drive = &self.drives.0[row.drive].model;
         let replay = Replay {
             jitter: self.varies_arrivals.then_some(planned.seed),
             ..self.replay
@@ -510,7 +523,7 @@ impl World for Simulated<'_> {
         let mut run = |record: Option<Window>| -> Result<Results, Error> {
             let setup = Setup {
                 workload,
-                machine: &self.machines.0[row.machine].1,
+                machine: &self.machines.0[row.machine].model,
                 drive,
                 front_end: row.front_end,
                 scheduler: &row.scheduler,

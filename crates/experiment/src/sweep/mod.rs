@@ -5,7 +5,7 @@ mod store;
 
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use blklab_description::{array, keys, parsed, read, text, time_ns, whole};
 use blklab_sim::Machine;
@@ -14,7 +14,8 @@ use blklab_tables::{ParquetWriter, Table};
 use rayon::prelude::*;
 
 use crate::error::Error;
-use crate::rows::{Request, settings};
+use crate::hash::StableHash;
+use crate::rows::{Request, SettingProduct};
 use crate::run::with_threads;
 use crate::schedulers::NamedScheduler;
 use crate::setting::{NamedFaults, Setting};
@@ -27,8 +28,11 @@ pub use store::{Key, Store};
 /// Limit on the runs of a setting.
 const REPEATS_MAX: usize = 10_000;
 
-/// Settings whose jobs are in memory at once, some ten kilobytes each.
+/// Settings that are in memory at once with their jobs, some ten kilobytes each.
 const SETTINGS_AT_ONCE: usize = 1024;
+
+/// Limit on the runs of a sweep, whose keys and numbers take 24 bytes each.
+const RUNS_MAX: usize = 100_000_000;
 
 /// Rows of a row group of the table: some 20 MB, as a row has about two hundred columns.
 const GROUP_ROWS: usize = 1 << 14;
@@ -86,7 +90,7 @@ impl SweepSpec {
     ///
     /// # Errors
     /// If something cannot be varied or set so; the message says what can.
-    pub fn settings(&self, work: &WorkloadSource) -> Result<Vec<Setting>, Error> {
+    pub fn settings(&self, work: &WorkloadSource) -> Result<SettingProduct, Error> {
         let mut base = Setting {
             drive: self.drive.clone(),
             machine: self.machine.clone(),
@@ -99,7 +103,7 @@ impl SweepSpec {
         }
         let own = work.scheduler(&base.options)?;
         base.scheduler = NamedScheduler::new(own.unwrap_or_else(|| "none".to_string()));
-        settings(&Request {
+        SettingProduct::new(&Request {
             world: World::Sim,
             base,
             schedulers: None,
@@ -127,115 +131,176 @@ impl Shard {
     }
 }
 
-/// The outcome of a sweep.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SweepOutcome {
-    /// The number of runs in the whole sweep.
-    pub all: usize,
-    /// The number of runs whose results were stored before.
-    pub reused: usize,
-    /// The number of runs done now.
-    pub done: usize,
-}
-
-/// A sweep that is ready to run, after all its runs have been checked.
+/// A sweep that is ready to run. Its settings are made when they are needed, and of each run the
+/// key alone is kept: there may be millions.
 pub struct Sweep {
     work: WorkloadSource,
-    settings: Vec<Setting>,
+    settings: SettingProduct,
     repeats: usize,
     seed: u64,
-    /// The keys of all runs in order: those of a setting follow one another.
-    keys: Vec<Key>,
+    program: String,
+    /// The keys of all runs in order, those of a setting one after the other, by groups of
+    /// [`SETTINGS_AT_ONCE`] settings, once they are known.
+    keys: Vec<OnceLock<Vec<Key>>>,
 }
 
 impl Sweep {
-    /// Checks all runs of a sweep. `program` identifies the build of this program.
+    /// Checks every combination of the values that vary, or of more than [`SETTINGS_AT_ONCE`]
+    /// combinations those with each value of each axis. `program` identifies the build of this
+    /// program.
     ///
     /// # Errors
     /// If a run cannot be simulated; the message says what is right.
     pub fn new(
         spec: &SweepSpec,
         work: WorkloadSource,
-        settings: Vec<Setting>,
+        settings: SettingProduct,
         program: &str,
     ) -> Result<Sweep, Error> {
-        let mut keys = Vec::with_capacity(settings.len() * spec.repeats);
-        for settings in settings.chunks(SETTINGS_AT_ONCE) {
-            let world = Simulated::new(&work, settings)?;
-            world.check_modelled()?;
-            for row in 0..settings.len() {
-                let of_setting = KeyHash::default().with(program).with(&world.identity(row));
-                let seeds = (0..spec.repeats).map(|repeat| seed_of(spec.seed, repeat));
-                keys.extend(seeds.map(|seed| of_setting.with(&seed.to_string()).key()));
-            }
+        let runs = settings.len().checked_mul(spec.repeats);
+        if runs.is_none_or(|runs| runs > RUNS_MAX) {
+            let (settings, repeats) = (settings.len(), spec.repeats);
+            return Err(Error::Mistake(format!(
+                "vary: {settings} combinations with {repeats} runs each are more than the                  {RUNS_MAX} runs that a sweep may have; put them into several files"
+            )));
         }
-        Ok(Sweep {
+        let groups = settings.len().div_ceil(SETTINGS_AT_ONCE);
+        let sweep = Sweep {
             work,
             settings,
             repeats: spec.repeats,
             seed: spec.seed,
-            keys,
-        })
+            program: program.to_string(),
+            keys: (0..groups).map(|_| OnceLock::new()).collect(),
+        };
+        match groups {
+            1 => sweep.keys_of(0).map(drop)?,
+            _ => sweep.check_each_value()?,
+        }
+        Ok(sweep)
+    }
+
+    fn check_each_value(&self) -> Result<(), Error> {
+        for settings in self.settings.of_each_value()?.chunks(SETTINGS_AT_ONCE) {
+            Simulated::new(&self.work, settings)?.check_modelled()?;
+        }
+        Ok(())
     }
 
     /// Returns the number of runs.
     pub fn runs(&self) -> usize {
-        self.keys.len()
+        self.settings.len() * self.repeats
     }
 
-    /// Returns the numbers of the runs whose results a store lacks.
-    pub fn missing(&self, store: &Store) -> Vec<usize> {
-        let runs = 0..self.keys.len();
-        runs.filter(|run| !store.has(self.keys[*run])).collect()
+    /// Returns the number of settings.
+    pub fn settings(&self) -> usize {
+        self.settings.len()
     }
 
-    /// Does those runs of a part whose results the store lacks, and starts none once
-    /// `stop` is set. `ended` is called first with the number of runs to do, then with 0
-    /// after each run.
+    /// Returns the settings of a group.
+    fn group(&self, group: usize) -> Result<Vec<Setting>, Error> {
+        let first = group * SETTINGS_AT_ONCE;
+        let end = self.settings.len().min(first + SETTINGS_AT_ONCE);
+        (first..end)
+            .map(|number| self.settings.get(number))
+            .collect()
+    }
+
+    /// Returns the keys of a group's runs.
+    fn keys_of(&self, group: usize) -> Result<&[Key], Error> {
+        if let Some(keys) = self.keys[group].get() {
+            return Ok(keys);
+        }
+        let settings = self.group(group)?;
+        let world = Simulated::new(&self.work, &settings)?;
+        world.check_modelled()?;
+        Ok(self.keep_keys(group, &world, settings.len()))
+    }
+
+    fn keep_keys(&self, group: usize, world: &Simulated<'_>, settings: usize) -> &[Key] {
+        let program = StableHash::default().with(&self.program);
+        let (first, repeats) = (self.seed, self.repeats);
+        let of_setting = |row| {
+            let of_setting = program.with(&world.identity(row));
+            let seeds = (0..repeats).map(move |repeat| seed_of(first, repeat));
+            seeds.map(move |seed| Key(of_setting.with(&seed.to_string()).bits()))
+        };
+        self.keys[group].get_or_init(|| (0..settings).flat_map(of_setting).collect())
+    }
+
+    /// Finds the keys of all runs. `known` is called with the number of settings whose keys were
+    /// found.
+    fn find_keys(&self, known: &(dyn Fn(usize) + Sync)) -> Result<(), Error> {
+        let groups = (0..self.keys.len()).into_par_iter();
+        groups.try_for_each(|group| {
+            let keys = self.keys_of(group)?;
+            known(keys.len() / self.repeats);
+            Ok(())
+        })
+    }
+
+    /// Returns the numbers of the runs whose results a store lacks. `known` is called with the
+    /// number of settings that were looked at since it was last called.
+    ///
+    /// # Errors
+    /// If a run cannot be simulated.
+    pub fn missing(
+        &self,
+        store: &Store,
+        known: &(dyn Fn(usize) + Sync),
+    ) -> Result<Vec<usize>, Error> {
+        let runs = 0..self.runs();
+        if store.is_empty() {
+            return Ok(runs.collect());
+        }
+        self.find_keys(known)?;
+        let keys = self.keys.iter().filter_map(OnceLock::get).flatten();
+        let lacking = runs.zip(keys).filter(|(_, key)| !store.has(**key));
+        Ok(lacking.map(|(run, _)| run).collect())
+    }
+
+    /// Does those of the `missing` runs that the store still lacks, and starts none once `stop` is
+    /// set. `ended` is called first with the number of runs to do, then with 0 after each run.
     ///
     /// # Errors
     /// If a run fails, or the store cannot be written.
     pub fn run(
         &self,
         store: &mut Store,
-        is_in_part: impl Fn(usize) -> bool,
+        missing: &[usize],
         threads: Option<usize>,
         ended: &(dyn Fn(usize) + Sync),
         stop: &AtomicBool,
-    ) -> Result<SweepOutcome, Error> {
-        let mut missing = self.missing(store);
-        let reused = self.keys.len() - missing.len();
-        missing.retain(|number| is_in_part(*number));
+    ) -> Result<usize, Error> {
         ended(missing.len());
         let store = Mutex::new(store);
-        let first_of = |run: &usize| run / self.repeats / SETTINGS_AT_ONCE * SETTINGS_AT_ONCE;
+        let group_of = |run: &usize| run / self.repeats / SETTINGS_AT_ONCE;
         let all = || {
-            let groups = missing.chunk_by(|a, b| first_of(a) == first_of(b));
+            let groups = missing.chunk_by(|a, b| group_of(a) == group_of(b));
             let done = groups
-                .map(|runs| self.run_group(first_of(&runs[0]), runs, &store, &|| ended(0), stop));
+                .map(|runs| self.run_group(group_of(&runs[0]), runs, &store, &|| ended(0), stop));
             done.sum::<Result<usize, Error>>()
         };
-        let done = with_threads(threads, all)??;
-        Ok(SweepOutcome {
-            all: self.keys.len(),
-            reused,
-            done,
-        })
+        with_threads(threads, all)?
     }
 
-    /// Does runs of the settings from `first` on, [`SETTINGS_AT_ONCE`] at most, and returns
-    /// how many it did.
+    /// Does runs of a group, and returns how many it did.
     fn run_group(
         &self,
-        first: usize,
+        group: usize,
         runs: &[usize],
         store: &Mutex<&mut Store>,
         ended: &(dyn Fn() + Sync),
         stop: &AtomicBool,
     ) -> Result<usize, Error> {
-        let end = self.settings.len().min(first + SETTINGS_AT_ONCE);
-        let settings = &self.settings[first..end];
-        let world = Simulated::new(&self.work, settings)?;
+        if stop.load(Ordering::Relaxed) {
+            return Ok(0);
+        }
+        let first = group * SETTINGS_AT_ONCE;
+        let settings = self.group(group)?;
+        let world = Simulated::new(&self.work, &settings)?;
+        world.check_modelled()?;
+        let keys = self.keep_keys(group, &world, settings.len());
         let one = |number: &usize| -> Result<usize, Error> {
             if stop.load(Ordering::Relaxed) {
                 return Ok(0);
@@ -258,7 +323,7 @@ impl Sweep {
             }
             let table = blklab_tables::results([(label.as_str(), &[results][..])]);
             let mut store = store.lock().unwrap_or_else(PoisonError::into_inner);
-            store.add(self.keys[*number], &table)?;
+            store.add(keys[number - first * self.repeats], &table)?;
             ended();
             Ok(1)
         };
@@ -276,80 +341,83 @@ impl Sweep {
     /// # Errors
     /// If the store can no longer be read, or `out` fails.
     pub fn write_table(&self, store: &Store, out: impl Write + Send) -> Result<(), Error> {
-        let axes = self.axes();
+        let known = self.keys.iter().filter_map(OnceLock::get).flatten();
+        // What is beyond the known keys may be this sweep's, too, where others write to the store.
+        if known.filter(|key| store.has(**key)).count() < store.len() {
+            self.find_keys(&|_| {})?;
+        }
+        let axes: Vec<&str> = self.settings.keys().collect();
         let empty = blklab_tables::results([]);
-        let mut group = TableGroup::new(self, &axes, &empty);
-        let mut writer = ParquetWriter::new(&group.taken(), out)?;
+        let mut rows = TableGroup::new(&axes, &empty);
+        let mut writer = ParquetWriter::new(&rows.taken(), out)?;
         let mut reader = store.reader();
-        for (number, key) in self.keys.iter().enumerate() {
-            for row in reader.rows(*key)? {
-                group.push(number, row);
-                if group.settings.len() == GROUP_ROWS {
-                    writer.write(&group.taken())?;
+        for (group, keys) in self.keys.iter().enumerate() {
+            let first = group * SETTINGS_AT_ONCE * self.repeats;
+            for (at, key) in keys.get().into_iter().flatten().enumerate() {
+                let found = reader.rows(*key)?;
+                if found.is_empty() {
+                    continue;
+                }
+                let number = first + at;
+                let setting = self.settings.get(number / self.repeats)?;
+                for row in found {
+                    rows.push(&setting, number % self.repeats, row);
+                    if rows.is_full() {
+                        writer.write(&rows.taken())?;
+                    }
                 }
             }
         }
-        writer.write(&group.taken())?;
+        writer.write(&rows.taken())?;
         Ok(writer.finish()?)
-    }
-
-    /// Returns the keys of all axes, each once.
-    fn axes(&self) -> Vec<&str> {
-        let mut axes: Vec<&str> = Vec::new();
-        for (key, _) in self.settings.iter().flat_map(|setting| &setting.axes) {
-            if !axes.contains(&key.as_str()) {
-                axes.push(key);
-            }
-        }
-        axes
     }
 }
 
 /// Rows of a sweep's table that are written at once.
 struct TableGroup<'a> {
-    sweep: &'a Sweep,
     axes: &'a [&'a str],
     /// A table without rows.
     empty: &'a Table,
     table: Table,
-    /// The setting of each row.
-    settings: Vec<usize>,
+    /// The values of the axes in each row, in the order of the axes.
+    values: Vec<Vec<Option<String>>>,
 }
 
 impl<'a> TableGroup<'a> {
-    fn new(sweep: &'a Sweep, axes: &'a [&'a str], empty: &'a Table) -> TableGroup<'a> {
+    fn new(axes: &'a [&'a str], empty: &'a Table) -> TableGroup<'a> {
         TableGroup {
-            sweep,
             axes,
             empty,
             table: empty.clone(),
-            settings: Vec::new(),
+            values: Vec::new(),
         }
     }
 
-    /// Adds a row of a run.
-    fn push(&mut self, run: usize, mut row: Row) {
-        let setting = run / self.sweep.repeats;
-        row.insert("repeat".to_string(), (run % self.sweep.repeats).into());
+    fn is_full(&self) -> bool {
+        self.values.len() == GROUP_ROWS
+    }
+
+    /// Adds a row of a setting's run.
+    fn push(&mut self, setting: &Setting, repeat: usize, mut row: Row) {
+        row.insert("repeat".to_string(), repeat.into());
         // Another sweep may have stored the same run under another label.
-        let label = self.sweep.settings[setting].label.clone();
-        row.insert("setting".to_string(), label.into());
+        row.insert("setting".to_string(), setting.label.clone().into());
         self.table.push_json(&row);
-        self.settings.push(setting);
+        let values = self.axes.iter().map(|axis| {
+            let found = setting.axes.iter().find(|(key, _)| key == axis);
+            found.map(|(_, value)| value.clone())
+        });
+        self.values.push(values.collect());
     }
 
     /// Returns the rows with the columns of the axes, and begins anew.
     fn taken(&mut self) -> Table {
         let mut table = std::mem::replace(&mut self.table, self.empty.clone());
-        for axis in self.axes.iter().rev() {
-            let values = self.settings.iter().map(|setting| {
-                let mut axes = self.sweep.settings[*setting].axes.iter();
-                let found = axes.find(|(key, _)| key == axis);
-                found.map(|(_, value)| value.as_str())
-            });
+        for (at, axis) in self.axes.iter().enumerate().rev() {
+            let values = self.values.iter().map(|of_row| of_row[at].as_deref());
             table.prepend_texts(format!("axis_{axis}"), values);
         }
-        self.settings.clear();
+        self.values.clear();
         table
     }
 }
@@ -357,30 +425,4 @@ impl<'a> TableGroup<'a> {
 /// Returns the seed of a repeat, the same for all settings.
 fn seed_of(first: u64, repeat: usize) -> u64 {
     first.wrapping_add(repeat as u64)
-}
-
-/// The hash of what determines a run: FNV-1a with 128 bits, because the standard library's
-/// may differ between compilers, and machines share a data set.
-#[derive(Clone, Copy)]
-struct KeyHash(u128);
-
-impl Default for KeyHash {
-    fn default() -> KeyHash {
-        KeyHash(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d)
-    }
-}
-
-impl KeyHash {
-    const PRIME: u128 = (1 << 88) + 0x13b;
-
-    /// Returns the hash with a text added; its end is marked with a byte that no text has.
-    fn with(self, text: &str) -> KeyHash {
-        let bytes = text.bytes().chain([0xff]);
-        let step = |hash: u128, byte| (hash ^ u128::from(byte)).wrapping_mul(Self::PRIME);
-        KeyHash(bytes.fold(self.0, step))
-    }
-
-    fn key(self) -> Key {
-        Key(self.0)
-    }
 }

@@ -128,6 +128,16 @@ impl Store {
         Ok(())
     }
 
+    /// Returns the number of runs whose results the store has.
+    pub(crate) fn len(&self) -> usize {
+        self.found.len()
+    }
+
+    /// Returns whether the store has no run's results.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.found.is_empty()
+    }
+
     /// Returns whether the store has a run's results.
     pub(crate) fn has(&self, key: Key) -> bool {
         self.found.contains_key(&key)

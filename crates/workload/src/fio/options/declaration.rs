@@ -226,6 +226,22 @@ impl Values {
             _ => Vec::new(),
         }
     }
+
+    /// Returns whether values are whole numbers, with or without a unit.
+    pub fn are_whole_numbers(&self) -> bool {
+        matches!(
+            self,
+            Values::Count(..)
+                | Values::Counts(..)
+                | Values::Amounts(..)
+                | Values::Signed(..)
+                | Values::Bytes(..)
+                | Values::BytesOrShare(_)
+                | Values::Time(..)
+                | Values::Times(..)
+                | Values::Ranges(_)
+        )
+    }
 }
 
 pub(super) const U32: u64 = u32::MAX as u64;

@@ -49,6 +49,11 @@ pub fn option_name(name: &str) -> Option<&'static str> {
     find(name).map(|option| option.name)
 }
 
+/// Whether fio's job option of this name or alias takes whole numbers, with or without a unit.
+pub fn takes_whole_numbers(name: &str) -> bool {
+    find(name).is_some_and(|option| option.values.are_whole_numbers())
+}
+
 /// Returns the names and aliases of fio's job options.
 pub fn option_names() -> impl Iterator<Item = &'static str> {
     names()

@@ -31,6 +31,16 @@ fn options_are_known_by_name_and_alias() {
 }
 
 #[test]
+fn whole_numbers_are_told_from_fractions() {
+    for name in ["iodepth", "blocksize", "runtime", "rate", "size"] {
+        assert!(takes_whole_numbers(name), "{name}");
+    }
+    for name in ["latency_percentile", "steadystate", "rw", "no_such_option"] {
+        assert!(!takes_whole_numbers(name), "{name}");
+    }
+}
+
+#[test]
 fn names_are_unique() {
     let mut seen = BTreeSet::new();
     for name in names() {
