@@ -22,6 +22,7 @@ mod source;
 mod table;
 #[cfg(test)]
 mod tests;
+mod value;
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -46,6 +47,7 @@ pub use key_type::{
 pub use reference::{Key, Reference, TableOfKeys};
 pub use shipped::Shipped;
 pub use table::Table;
+pub use value::{Value, values};
 
 /// A mistake in a description.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -170,6 +172,20 @@ pub fn nearest<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>) -> Opt
         .min_by_key(|(distance, _)| *distance)
         .filter(|(distance, _)| *distance <= limit)
         .map(|(_, name)| name)
+}
+
+/// Returns as many known names as are nearest to a typed one, the nearest first.
+#[cfg(feature = "std")]
+pub fn nearest_few<'a>(
+    typed: &str,
+    known: impl IntoIterator<Item = &'a str>,
+    few: usize,
+) -> Vec<&'a str> {
+    let typed = typed.to_ascii_lowercase();
+    let mut known: Vec<&str> = known.into_iter().collect();
+    known.sort_by_cached_key(|name| strsim::damerau_levenshtein(&typed, name));
+    known.truncate(few);
+    known
 }
 
 /// The fewest letters that are searched as a part of a longer name.

@@ -1,6 +1,7 @@
 //! Quantities as the comparison's reports show them: few digits, and one unit for each
 //! column.
 
+use blklab_description::nearest_few;
 use blklab_stats::{Estimate, Unit};
 
 /// The unit of a column of figures.
@@ -273,9 +274,39 @@ pub(crate) fn and_list(words: &[String]) -> String {
     }
 }
 
+/// Names that a message lists, at most.
+const LISTED: usize = 8;
+
+/// Names in place of many.
+const NEAREST: usize = 5;
+
+/// Returns all known names, or of many those that are nearest to a typed one and how many others
+/// there are.
+pub(crate) fn few_of(typed: &str, known: &[String]) -> String {
+    if known.len() <= LISTED {
+        return and_list(known);
+    }
+    let nearest = nearest_few(typed, known.iter().map(String::as_str), NEAREST);
+    let others = known.len() - nearest.len();
+    format!("{} and {others} others", nearest.join(", "))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_many_names_the_nearest_are_listed() {
+        let names: Vec<String> = (0..110).map(|n| format!("bfq slice_idle_us={n}")).collect();
+        let few = few_of("bfq slice_idel_us=7", &names);
+        assert!(few.starts_with("bfq slice_idle_us=7, "), "{few}");
+        assert!(few.ends_with(" and 105 others"), "{few}");
+        assert!(few.len() < 150, "{few}");
+        assert_eq!(
+            few_of("x", &names[..2]),
+            "bfq slice_idle_us=0 and bfq slice_idle_us=1"
+        );
+    }
 
     #[test]
     fn units_leave_two_to_five_digits() {

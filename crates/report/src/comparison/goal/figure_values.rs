@@ -6,7 +6,7 @@ use crate::comparison::figure_name::{FigureName, is_rate};
 use crate::comparison::processes::ProcessFigures;
 use crate::comparison::section::Section;
 use crate::comparison::{Comparison, DirectionTable};
-use crate::quantity::and_list;
+use crate::quantity::{and_list, few_of};
 
 impl FigureName {
     /// Returns the figure's values, summed over the groups and directions that its name
@@ -36,7 +36,7 @@ impl FigureName {
             )),
             (true, None) => Err(format!(
                 "{self}: no such figure; the jobs are {}",
-                and_list(&jobs)
+                few_of(self.job.as_deref().unwrap_or_default(), &jobs)
             )),
             (false, _) => Ok(sum),
         }

@@ -7,7 +7,7 @@ use blklab_stats::Estimate;
 
 use crate::comparison::figure::Metric;
 use crate::comparison::figure_name::FigureName;
-use crate::quantity::and_list;
+use crate::quantity::{and_list, few_of};
 
 /// A bound on a figure.
 #[derive(Clone, Debug, PartialEq)]
@@ -70,7 +70,7 @@ impl Limit {
         match &self.bound {
             Bound::Times(_, row) if !rows.contains(row) => {
                 let hint = hint(row, rows.iter().map(String::as_str));
-                let (text, rows) = (&self.text, and_list(rows));
+                let (text, rows) = (&self.text, few_of(row, rows));
                 Err(format!(
                     "--subject-to {text}: {row} is not compared; {rows} are{hint}"
                 ))

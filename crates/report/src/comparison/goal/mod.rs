@@ -16,7 +16,7 @@ use super::figure_name::{self, FigureName};
 use super::runs::Pairs;
 use super::verdict::{Contest, Outcome, sentence};
 use super::{Comparison, noun};
-use crate::quantity::and_list;
+use crate::quantity::{and_list, few_of};
 pub use limit::Limit;
 
 /// A figure to optimise, with its weight among several.
@@ -219,7 +219,7 @@ impl Goals {
                     ));
                 }
                 let hint = hint(job, jobs.iter().map(String::as_str));
-                let jobs = and_list(jobs);
+                let jobs = few_of(job, jobs);
                 return Err(format!(
                     "{option} {figure}: there is no job {job}; the jobs are {jobs}{hint}"
                 ));
