@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from ._blklab import Bio, Error, Queue, Request, Table, UsageError
 from .commands import calibrate, compare, conform, probe, replay, run
 from .job import Job
-from .model import Drive, Machine
-from .result import Report, Result
+from .model import Drive, Machine, NoSuchKeyError
+from .result import Calibration, Conformance, Probed, Report, Result
 from .scheduler import Scheduler, Tunable
 
 if TYPE_CHECKING:
@@ -23,10 +23,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Bio",
+    "Calibration",
+    "Conformance",
     "Drive",
     "Error",
     "Job",
     "Machine",
+    "NoSuchKeyError",
+    "Probed",
     "Queue",
     "Report",
     "Request",

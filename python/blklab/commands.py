@@ -10,7 +10,7 @@ from typing import Any
 from . import _blklab
 from .job import Job, words_and_text
 from .model import Drive, Machine, _Model
-from .result import Report, Result, wanted
+from .result import Calibration, Conformance, Probed, Result, wanted
 from .scheduler import Scheduler, names_of
 
 Progress = Callable[[float, int], object]
@@ -93,19 +93,19 @@ def halve(
     return Result(_call(["tune", word], options, text, False, progress, rows))
 
 
-def conform(traces: Sequence[Name], **options: Any) -> Report:
+def conform(traces: Sequence[Name], **options: Any) -> Conformance:
     """Holds schedulers against traces of a real kernel: ``blklab conform``."""
-    return Report(_call(["conform", *(os.fspath(trace) for trace in traces)], options))
+    return Conformance(_call(["conform", *(os.fspath(trace) for trace in traces)], options))
 
 
-def calibrate(results: Sequence[Name] = (), **options: Any) -> Report:
+def calibrate(results: Sequence[Name] = (), **options: Any) -> Calibration:
     """Fits descriptions to measured results: ``blklab calibrate``."""
-    return Report(_call(["calibrate", *(os.fspath(result) for result in results)], options))
+    return Calibration(_call(["calibrate", *(os.fspath(result) for result in results)], options))
 
 
-def probe(device: str | None = None, **options: Any) -> Report:
+def probe(device: str | None = None, **options: Any) -> Probed:
     """Finds what a drive looks like inside: ``blklab probe``."""
-    return Report(_call(["probe"] + ([device] if device else []), options))
+    return Probed(_call(["probe"] + ([device] if device else []), options))
 
 
 def _call(
@@ -148,7 +148,7 @@ def _joined(values: Any) -> str:
 
 def _file_of(model: _Model, stack: ExitStack) -> str:
     """A file with a model's description, for as long as the command runs."""
-    if not model.values:
+    if model.is_as_named:
         return model.name
     # Imported here, as it takes longer than all the rest and few calls need it.
     import tempfile

@@ -8,6 +8,7 @@ from typing import Any
 
 from . import _blklab
 from ._blklab import Table
+from .model import Drive, Machine
 
 
 def wanted(module: str, extra: str) -> Any:
@@ -32,6 +33,34 @@ class Report:
 
     def __bool__(self) -> bool:
         return self.holds
+
+
+class Conformance(Report):
+    """How far ours do what a recorded kernel did."""
+
+    def __init__(self, found: _blklab.Found) -> None:
+        super().__init__(found)
+        #: Events that agree, and all that were compared.
+        self.agree, self.of = found.agreement or (0, 0)
+
+
+class Probed(Report):
+    """What a drive looks like inside."""
+
+    def __init__(self, found: _blklab.Found) -> None:
+        super().__init__(found)
+        #: The drive as it was seen, for other commands; ``None`` where its layout was not seen.
+        self.drive = None if found.drive is None else Drive.from_text(*found.drive)
+
+
+class Calibration(Report):
+    """Descriptions fitted to measurements."""
+
+    def __init__(self, found: _blklab.Found) -> None:
+        super().__init__(found)
+        #: The fitted drive and machine; ``None`` where an io.cost model was asked for.
+        self.drive = None if found.drive is None else Drive.from_text(*found.drive)
+        self.machine = None if found.machine is None else Machine.from_text(*found.machine)
 
 
 class Result(Report):

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from . import _blklab
 from .commands import compare, halve
 from .job import Job
+from .question import Question
 from .result import wanted
 from .scheduler import Scheduler, names_of
 
 Value = str | int | float | bool | type[Scheduler]
 Setting = dict[str, Value]
+
+#: Where studies are kept if nothing else is said.
+DEFAULT_STORAGE = "sqlite:///blklab-tune.db"
+
+#: The storage of a study that ends with the program.
+IN_MEMORY = "memory"
 
 #: Figures of which more is better; of all others less is.
 MORE_IS_BETTER = ("bandwidth_bytes_per_s", "iops", "jain_index")
@@ -25,6 +34,9 @@ WORTH_A_CHANGE = 0.05
 
 #: A trial's own word in its study.
 KEEPS_LIMITS = "keeps_limits"
+
+#: A study's own word: what it is of.
+QUESTION = "blklab"
 
 #: Runs of each of them.
 FINAL_REPEATS = 8
@@ -61,6 +73,8 @@ class Tuned:
     advice: str
     #: Optuna's study, which optuna-dashboard opens from its storage.
     study: Any
+    #: The storage, or ``memory``.
+    storage: str
     more_is_better: tuple[bool, ...]
 
     @property
@@ -93,6 +107,8 @@ class Tuned:
             ranked = sorted(self.importances.items(), key=lambda each: -each[1])
             shares = ", ".join(f"{key} {share * 100:.0f} %" for key, share in ranked)
             lines.append(f"what matters (PED-ANOVA): {shares}")
+        if self.storage != IN_MEMORY:
+            lines.append(f"study {self.study.study_name} in {self.storage}")
         if self.advice:
             lines.append(self.advice)
         return "\n".join(lines)
@@ -118,38 +134,46 @@ def tune(
     are compared with; a scheduler's tunable (``bfq.slice_idle_us``) is varied where that
     scheduler runs. Goals and limits are those of ``--goal`` and ``--subject-to``. All
     settings meet the same random numbers; those that Optuna's sampler tried are halved
-    (:func:`blklab.commands.halve`) by the code of ``blklab tune``, whose advice it is. With
-    ``storage`` (``sqlite:///tune.db``) the study ``study`` is kept and gone on with, by
-    several machines too.
+    (:func:`blklab.commands.halve`) by the code of ``blklab tune``, whose advice it is.
+
+    The study is kept in ``storage``, ``sqlite:///blklab-tune.db`` if not given, and gone on with
+    by the next call, by several machines too; ``storage="memory"`` keeps nothing. ``study`` names
+    it; without a name each question has a study of its own. A study is of one job, drive,
+    machine, space, goals, options and program, and refuses others.
     """
     optuna = wanted("optuna", "tune")
     if not goals or not space or not all(space.values()):
         raise _blklab.UsageError("tune needs a goal, and an axis with its values")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
+    choices = {key: _choices(key, values) for key, values in space.items()}
     tried = _Tried(job, list(goals), list(subject_to), dict(options, seed=seed))
     default = space["scheduler"][0] if "scheduler" in space else None
     first = {key: values[0] for key, values in space.items() if _is_of(key, default, space)}
     more = tried.figures(first, 1).more_is_better
+    question = Question.of(job, choices, goals, subject_to, tried.options)
+    place = storage or DEFAULT_STORAGE
     kept = optuna.create_study(
-        storage=storage,
-        study_name=study,
+        storage=None if place == IN_MEMORY else place,
+        study_name=study or question.name,
         load_if_exists=True,
         sampler=sampler or optuna.samplers.TPESampler(seed=seed),
         directions=["maximize" if up else "minimize" for up in more],
     )
+    _claim(kept, question, place)
     if not kept.trials:
-        kept.enqueue_trial(dict.fromkeys(first, 0))
+        kept.enqueue_trial({key: _choice(value) for key, value in first.items()})
     for at in range(trials):
         trial = kept.ask()
-        figures = tried.figures(_suggested(trial, space), 1)
+        figures = tried.figures(_suggested(trial, choices), 1)
         for limit, is_kept in zip(subject_to, figures.kept, strict=True):
             trial.set_constraint(limit, 0.0 if is_kept else 1.0)
         trial.set_user_attr(KEEPS_LIMITS, all(figures.kept))
         kept.tell(trial, figures.values)
         if progress is not None:
             progress(at + 1, trials)
-    final = tried.final([first, *_distinct(_candidates(kept), space)])
-    single = len(goals) == 1 and len({tuple(found.params) for found in kept.trials}) == 1
+    final = tried.final([first, *_distinct(_candidates(kept), choices)])
+    all_axes = {tuple(found.params) for found in kept.trials if found.values}
+    single = len(goals) == 1 and len(all_axes) == 1
     return Tuned(
         goals=tuple(goals),
         first=final.first,
@@ -158,8 +182,44 @@ def tune(
         runs=tried.runs,
         advice=final.advice,
         study=kept,
+        storage=place,
         more_is_better=tuple(more),
     )
+
+
+#: Of each axis what a study stores for each value, with the value: numbers and texts for
+#: themselves, a scheduler in Python by its name.
+Choices = Mapping[str, Mapping[str | int | float | bool, Value]]
+
+
+def _choice(value: Value) -> str | int | float | bool:
+    return names_of([value]) if isinstance(value, type) else value
+
+
+def _choices(key: str, values: Sequence[Value]) -> dict[str | int | float | bool, Value]:
+    choices: dict[str | int | float | bool, Value] = {}
+    for value in values:
+        choice = _choice(value)
+        if choice in choices:
+            raise _blklab.UsageError(f"space: {key}: {choice} is named twice")
+        choices[choice] = value
+    return choices
+
+
+def _claim(study: Any, question: Question, storage: str) -> None:
+    """Makes a new study one of this question; refuses that of another."""
+    known = study.user_attrs.get(QUESTION)
+    if known is None and not study.trials:
+        study.set_user_attr(QUESTION, question.facts)
+    elif known is None or known != question.facts:
+        differs = "it does not say what it is of" if known is None else question.against(known)
+        raise _blklab.UsageError(
+            f"study {study.study_name} in {storage} is of another question: {differs}; "
+            "give another name by study=, another storage=, or ask what it was asked"
+        )
+    if storage != IN_MEMORY:
+        so_far = f", {len(study.trials)} trials so far" if study.trials else ""
+        print(f"blklab: study {study.study_name} is kept in {storage}{so_far}", file=sys.stderr)
 
 
 @dataclass(frozen=True)
@@ -272,34 +332,36 @@ def _is_of(key: str, scheduler: Value | None, space: Mapping[str, Sequence[Value
     return not dot or owner not in names or owner == str(scheduler).partition(":")[0]
 
 
-def _suggested(trial: Any, space: Mapping[str, Sequence[Value]]) -> Setting:
-    """What Optuna asks for next. Numbers of values are asked for: they keep their order."""
+def _suggested(trial: Any, choices: Choices) -> Setting:
+    """What Optuna asks for next."""
+    space = {key: list(of_axis.values()) for key, of_axis in choices.items()}
     setting: Setting = {}
-    for key in sorted(space, key=lambda key: key != "scheduler"):
+    for key in sorted(choices, key=lambda key: key != "scheduler"):
         if _is_of(key, setting.get("scheduler"), space):
-            setting[key] = space[key][_number(trial, key, space[key])]
+            setting[key] = choices[key][_suggested_choice(trial, key, choices[key])]
     return setting
 
 
-def _number(trial: Any, key: str, values: Sequence[Value]) -> int:
-    in_order = all(isinstance(value, (int, float)) for value in values)
-    if in_order and len(values) > 1:
-        number: int = trial.suggest_int(key, 0, len(values) - 1)
-    else:
-        number = trial.suggest_categorical(key, list(range(len(values))))
-    return number
+def _suggested_choice(trial: Any, key: str, of_axis: Mapping[Any, Value]) -> Any:
+    """Whole numbers in even steps are asked for as such: Optuna then knows which are near."""
+    numbers = sorted(of_axis) if all(type(choice) is int for choice in of_axis) else []
+    steps = {after - before for before, after in pairwise(numbers)}
+    if len(steps) == 1:
+        return trial.suggest_int(key, numbers[0], numbers[-1], step=steps.pop())
+    return trial.suggest_categorical(key, list(of_axis))
 
 
 def _candidates(study: Any) -> list[Any]:
     """The trials to be run again."""
-    return [trial for trial in study.trials if trial.user_attrs.get(KEEPS_LIMITS)]
+    # One that a stopped program left is without figures.
+    return [trial for trial in study.trials if trial.values and trial.user_attrs.get(KEEPS_LIMITS)]
 
 
-def _distinct(trials: Sequence[Any], space: Mapping[str, Sequence[Value]]) -> list[Setting]:
+def _distinct(trials: Sequence[Any], choices: Choices) -> list[Setting]:
     """Their settings, each once."""
     settings: dict[str, Setting] = {}
     for trial in trials:
-        setting = {key: space[key][number] for key, number in trial.params.items()}
+        setting = {key: choices[key][choice] for key, choice in trial.params.items()}
         settings.setdefault(_named(setting), setting)
     return list(settings.values())
 

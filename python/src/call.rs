@@ -6,10 +6,12 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use blklab_command::{Call, Failure, Observer, RunOutput};
+use blklab_command::{Call, DescriptionSource, Failure, NamedText, Observer, RunOutput};
+use blklab_description::Value;
 use pyo3::create_exception;
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyList};
 
 use crate::scheduler;
 use crate::table::PyTable;
@@ -43,6 +45,15 @@ pub struct Found {
     #[pyo3(get)]
     holds: bool,
     ran: Option<RunOutput>,
+    /// The name and description of the drive that was fitted or probed.
+    #[pyo3(get)]
+    drive: Option<NamedText>,
+    /// The name and description of the machine that was fitted.
+    #[pyo3(get)]
+    machine: Option<NamedText>,
+    /// How many of `conform`'s events agree, and of how many.
+    #[pyo3(get)]
+    agreement: Option<(u64, u64)>,
 }
 
 impl Found {
@@ -128,6 +139,9 @@ pub fn call(
         text: found.text,
         holds: found.holds,
         ran: found.ran,
+        drive: found.drive,
+        machine: found.machine,
+        agreement: found.agreement,
     })
 }
 
@@ -204,8 +218,60 @@ pub(crate) fn raised(failure: Failure) -> PyErr {
     }
 }
 
-/// Returns the text of a drive's or machine's description with some values changed.
+/// Returns the text of a drive's or machine's description with some values changed. It is that of
+/// the name, unless a text is given.
 #[pyfunction]
-pub fn description(kind: &str, name: &str, values: Vec<(String, String)>) -> PyResult<String> {
-    blklab_command::description(kind, name, &values).map_err(raised)
+#[pyo3(signature = (kind, name, values, text=None))]
+pub fn description(
+    kind: &str,
+    name: &str,
+    values: Vec<(String, String)>,
+    text: Option<&str>,
+) -> PyResult<String> {
+    let source = DescriptionSource { kind, name, text };
+    blklab_command::description(source, &values).map_err(raised)
+}
+
+/// Returns all keys of a description's text with their values.
+#[pyfunction]
+pub fn description_values(
+    py: Python<'_>,
+    kind: &str,
+    name: &str,
+    text: &str,
+) -> PyResult<Vec<(String, Py<PyAny>)>> {
+    let text = Some(text);
+    let source = DescriptionSource { kind, name, text };
+    let values = blklab_command::description_values(source).map_err(raised)?;
+    let values = values.into_iter();
+    values
+        .map(|(key, value)| Ok((key, python_value(py, value)?)))
+        .collect()
+}
+
+fn python_value(py: Python<'_>, value: Value) -> PyResult<Py<PyAny>> {
+    Ok(match value {
+        Value::Whole(number) => number.into_pyobject(py)?.into_any().unbind(),
+        Value::Number(number) => number.into_pyobject(py)?.into_any().unbind(),
+        Value::Flag(flag) => PyBool::new(py, flag).to_owned().into_any().unbind(),
+        Value::Text(text) => text.into_pyobject(py)?.into_any().unbind(),
+        Value::List(values) => {
+            let values = values.into_iter().map(|value| python_value(py, value));
+            let values = values.collect::<PyResult<Vec<Py<PyAny>>>>()?;
+            PyList::new(py, values)?.into_any().unbind()
+        }
+        Value::Nothing => py.None(),
+    })
+}
+
+/// Returns the end of a message on an unknown name: the nearest known one, or nothing.
+#[pyfunction]
+pub fn hint(typed: &str, known: Vec<String>) -> String {
+    blklab_description::hint(typed, known.iter().map(String::as_str))
+}
+
+/// The identity of the sources, which the command has too.
+#[pyfunction]
+pub fn program() -> &'static str {
+    blklab_command::program()
 }

@@ -12,7 +12,9 @@ use pyo3::prelude::*;
 #[pymodule]
 mod _blklab {
     #[pymodule_export]
-    use super::call::{Error, Found, UsageError, call, description};
+    use super::call::{
+        Error, Found, UsageError, call, description, description_values, hint, program,
+    };
     #[pymodule_export]
     use super::scheduler::{PyBio, PyRequest, Queue, register};
     #[pymodule_export]

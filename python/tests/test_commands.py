@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+from pathlib import Path
 
 import pytest
 from support import JOB, command
@@ -84,7 +85,50 @@ def test_jobs_and_models_are_objects():
     assert mean_ns() > plain_ns + 400_000
     with pytest.raises(blklab.UsageError, match="read_us"):
         drive["controller.read_uss"] = 1
-    assert drive.values == {"controller.read_us": "500"}
+    assert drive.changes == {"controller.read_us": "500"}
+
+
+def test_a_description_is_a_mapping():
+    drive = blklab.Drive("nvme")
+    assert isinstance(drive["controller.read_us"], (int, float))
+    assert f"read_us = {drive['controller.read_us']}" in drive.text
+    # A key that the file does not have has its default.
+    assert "controller.read_us" in drive and "controller.read_us" in list(drive)
+    assert len(drive) == len(set(drive)) > 50
+    drive["controller.read_us"] = 7.5
+    assert drive["controller.read_us"] == dict(drive)["controller.read_us"] == 7.5
+    assert drive["interface"] == "nvme"
+    with pytest.raises(blklab.UsageError, match=r"did you mean controller\.read_us"):
+        drive["controller.read_uss"]
+    with pytest.raises(KeyError):
+        drive["controller.read_uss"]
+    assert drive.get("no.such.key", 7) == 7
+    machine = blklab.Machine("generic-8")
+    assert machine["cpu.count"] == 8
+    del drive["gc.policy"]
+    assert 'policy = "greedy"' not in drive.text and "gc.policy" in drive
+
+
+def test_what_was_probed_and_fitted_is_a_drive(tmp_path):
+    probed = blklab.probe(drive="mx100-256", cliff_bytes="64M")
+    assert probed.drive["host.capacity_bytes"] == blklab.Drive("mx100-256")["host.capacity_bytes"]
+    assert "chunk" in str(probed)
+    job = blklab.Job("a", rw="randread", filename="/dev/x", direct=1, size="8m", number_ios=50)
+    assert blklab.run(job, drive=probed.drive).holds
+    rows = tmp_path / "rows.json"
+    options = {"drive": "null", "machine": "generic-8"}
+    rows.write_text(blklab.run(job, **options).json)
+    fitted = blklab.calibrate([rows], evaluations=0, **options)
+    assert fitted.drive == blklab.Drive("null")
+    assert fitted.machine == blklab.Machine("generic-8")
+    assert "|" in fitted.text
+
+
+def test_conform_counts():
+    traces = Path(__file__).resolve().parents[2] / "tests/data/kernel-traces/kyber"
+    report = blklab.conform(sorted(traces.glob("*.trace*"))[:1], scheduler="kyber")
+    assert 0 < report.agree <= report.of
+    assert report.holds == (report.agree == report.of)
 
 
 def test_ctrl_c_ends_a_run():

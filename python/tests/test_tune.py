@@ -26,6 +26,8 @@ bs=64k
 iodepth=32
 number_ios=200
 """
+#: Studies of tests end with them.
+ON_DRIVE = {"drive": "mx100-256", "storage": "memory"}
 SPACE = {
     "scheduler": ["none", "mq-deadline"],
     "nr_requests": list(range(4, 36, 4)),
@@ -39,6 +41,7 @@ def test_the_best_of_a_grid_is_found_and_gone_on_with(tmp_path):
     goal = ["reader.read.mean"]
     options = {"drive": "mx100-256", "storage": storage, "study": "mine"}
     tuned = blklab.tune(JOB, SPACE, goal, trials=12, **options)
+    assert all(trial.params["nr_requests"] >= 4 for trial in tuned.study.trials)
     assert tuned.first.setting == {"scheduler": "none", "nr_requests": 4}
     (best,) = tuned.front
     assert best.figures <= tuned.first.figures
@@ -66,13 +69,14 @@ def test_several_goals_have_a_front_and_limits_are_kept():
     module("optuna")
     space = {"nr_requests": [4, 8, 16, 32]}
     goals = ["reader.read.mean", "writer.bandwidth"]
-    tuned = blklab.tune(JOB, space, goals, trials=6, drive="mx100-256")
+    tuned = blklab.tune(JOB, space, goals, trials=6, **ON_DRIVE)
     assert tuned.more_is_better == (False, True)
     for one in tuned.front:
         for other in tuned.front:
             worse = (one.figures[0] > other.figures[0], one.figures[1] < other.figures[1])
             assert one is other or not all(worse)
-    none = blklab.tune(JOB, space, goals[:1], subject_to=["writer.bandwidth > 900GB/s"], trials=3)
+    limits = ["writer.bandwidth > 900GB/s"]
+    none = blklab.tune(JOB, space, goals[:1], subject_to=limits, trials=3, storage="memory")
     assert not none.front
     assert "no setting keeps the limits" in str(none)
 
@@ -95,7 +99,7 @@ def test_it_halves_as_the_command_does():
 def test_what_matters_is_told():
     module("optuna")
     space = {"nr_requests": [4, 8, 16, 32], "nomerges": [0, 2]}
-    tuned = blklab.tune(JOB, space, ["reader.read.mean"], trials=8, drive="mx100-256")
+    tuned = blklab.tune(JOB, space, ["reader.read.mean"], trials=8, **ON_DRIVE)
     assert set(tuned.importances) == set(space)
     first, second = sorted(tuned.importances, key=lambda key: -tuned.importances[key])
     assert f"what matters (PED-ANOVA): {first} " in str(tuned) and f", {second} " in str(tuned)
@@ -105,7 +109,7 @@ def test_where_nothing_is_better_it_says_so():
     module("optuna")
     job = blklab.Job("a", rw="randread", filename="/dev/x", direct=1, size="8m", number_ios=50)
     space = {"scheduler": ["none", "mq-deadline", "bfq"]}
-    tuned = blklab.tune(job, space, ["a.read.mean"], trials=4, drive="null")
+    tuned = blklab.tune(job, space, ["a.read.mean"], trials=4, drive="null", storage="memory")
     assert not tuned.is_better
     assert "no change is better" in str(tuned)
     assert "keep none" in tuned.advice.lower()

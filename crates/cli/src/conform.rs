@@ -1,15 +1,15 @@
 //! `blklab conform`.
 
-use blklab_conform::Mode;
+use blklab_conform::{Mode, Report};
 
 use crate::args::ConformArgs;
 use crate::failure::Failure;
 use crate::output;
 
 pub(crate) fn conform(args: &ConformArgs) -> Result<(), Failure> {
-    let (text, agrees) = checked(args)?;
-    output::print(&text)?;
-    if agrees {
+    let (report, holds) = checked(args)?;
+    output::print(report.to_string())?;
+    if holds {
         Ok(())
     } else {
         Err(Failure::CheckFailed)
@@ -17,7 +17,7 @@ pub(crate) fn conform(args: &ConformArgs) -> Result<(), Failure> {
 }
 
 /// Returns the report, and whether the agreement suffices.
-pub(crate) fn checked(args: &ConformArgs) -> Result<(String, bool), Failure> {
+pub(crate) fn checked(args: &ConformArgs) -> Result<(Report, bool), Failure> {
     if let Some(p) = args.min_percent
         && !(0.0..=100.0).contains(&p)
     {
@@ -41,5 +41,5 @@ pub(crate) fn checked(args: &ConformArgs) -> Result<(String, bool), Failure> {
         report.set_goal(percent);
     }
     let agrees = blklab_conform::agrees(&report);
-    Ok((report.to_string(), agrees))
+    Ok((report, agrees))
 }

@@ -36,7 +36,10 @@ use std::process::ExitCode;
 use args::{BootArgs, Cli, Command};
 
 pub use failure::Failure;
-pub use library::{Call, CommandOutput, RunOutput, call, description};
+pub use library::{
+    Call, CommandOutput, DescriptionSource, NamedText, RunOutput, call, description,
+    description_values, program,
+};
 pub use progress::Observer;
 pub use sweep::SweepFile;
 

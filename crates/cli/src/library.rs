@@ -1,7 +1,8 @@
 //! The commands for calling programs: the same arguments, with structured results.
 
-use blklab_description::{read_text, with_value};
-use blklab_device::registry;
+use blklab_calibrate::Model;
+use blklab_description::{Reference, Value, with_value};
+use blklab_device::{DriveSpec, registry};
 use blklab_report::{Comparison, SchedulerRuns, compare, failed_units, fio_text, html, json, text};
 use blklab_sim::Machine;
 use blklab_tables::Table;
@@ -11,7 +12,7 @@ use crate::compare::{ask, compared, replayed};
 use crate::compared::{Compared, results_table};
 use crate::failure::Failure;
 use crate::progress::{Caller, Observer};
-use crate::{calibrate, conform, output, probe, run, tune};
+use crate::{calibrate, conform, output, probe, run, sweep, tune};
 
 /// A command with its arguments.
 #[derive(Clone, Debug, Default)]
@@ -35,6 +36,28 @@ pub struct CommandOutput {
     pub holds: bool,
     /// The runs; `None` for commands that run no job.
     pub ran: Option<RunOutput>,
+    /// The drive that was fitted or probed.
+    pub drive: Option<NamedText>,
+    /// The machine that was fitted.
+    pub machine: Option<NamedText>,
+    /// Of `conform` how many events agree, and of how many.
+    pub agreement: Option<(u64, u64)>,
+}
+
+/// A description's name and its text.
+pub type NamedText = (String, String);
+
+impl CommandOutput {
+    fn new(text: String, holds: bool, ran: Option<RunOutput>) -> CommandOutput {
+        CommandOutput {
+            text,
+            holds,
+            ran,
+            drive: None,
+            machine: None,
+            agreement: None,
+        }
+    }
 }
 
 /// The runs of a command.
@@ -130,13 +153,34 @@ pub fn call(call: Call, observer: Observer<'_>) -> Result<CommandOutput, Failure
             Ok(output)
         }
         Command::Conform(args) => {
-            let (text, holds) = conform::checked(&args)?;
-            let ran = None;
-            Ok(CommandOutput { text, holds, ran })
+            let (report, holds) = conform::checked(&args)?;
+            Ok(CommandOutput {
+                agreement: Some((report.agreed(), report.compared())),
+                ..CommandOutput::new(report.to_string(), holds, None)
+            })
         }
-        Command::Probe(mut args) => with_text(&mut args, |args| &mut args.output, probe::probe),
-        Command::Calibrate(mut args) => {
-            with_text(&mut args, |args| &mut args.output, calibrate::calibrate)
+        Command::Probe(args) => {
+            let findings = probe::probed(&args)?;
+            let description = findings.description();
+            Ok(CommandOutput {
+                drive: description.map(|text| (findings.name.clone(), text)),
+                ..CommandOutput::new(findings.text(), true, None)
+            })
+        }
+        Command::Calibrate(args) => {
+            let calibrated = calibrate::calibrated(&args)?;
+            calibrated.write(&args)?;
+            let model = calibrated.fit.map(|(fitted, _)| fitted.model);
+            let named = |model: Model| {
+                let drive = (model.drive_name, model.drive.text());
+                (drive, (model.machine_name, model.machine.text()))
+            };
+            let (drive, machine) = model.map(named).unzip();
+            Ok(CommandOutput {
+                drive,
+                machine,
+                ..CommandOutput::new(calibrated.text, true, None)
+            })
         }
         _ => Err(Failure::mistake(
             "a program can call run, compare, replay, tune, conform, calibrate and probe",
@@ -144,30 +188,72 @@ pub fn call(call: Call, observer: Observer<'_>) -> Result<CommandOutput, Failure
     }
 }
 
-/// Returns the text of a `drive`'s or `machine`'s description, with the given keys set
-/// to the given values.
+/// The source of a description: a name or file, or a text with the name that messages have.
+#[derive(Clone, Copy, Debug)]
+pub struct DescriptionSource<'a> {
+    /// `drive` or `machine`.
+    pub kind: &'a str,
+    /// A name or file.
+    pub name: &'a str,
+    /// The text, if it is not that of the name.
+    pub text: Option<&'a str>,
+}
+
+/// Returns the text of a description, with the given keys set to the given values.
 ///
 /// # Errors
 /// If there is no such description or key, or a value is out of its range.
-pub fn description(kind: &str, name: &str, values: &[(String, String)]) -> Result<String, Failure> {
-    match kind {
-        "drive" => {
-            let (_, text) = registry::load_with(name, values).map_err(Failure::Mistake)?;
-            Ok(text)
+pub fn description(
+    source: DescriptionSource<'_>,
+    values: &[(String, String)],
+) -> Result<String, Failure> {
+    read_description(source, values).map(|(text, _)| text)
+}
+
+/// Returns all keys of a description with their values.
+///
+/// # Errors
+/// As [`description`].
+pub fn description_values(source: DescriptionSource<'_>) -> Result<Vec<(String, Value)>, Failure> {
+    let (text, reference) = read_description(source, &[])?;
+    blklab_description::values(&text, &reference).map_err(Failure::Mistake)
+}
+
+fn read_description(
+    DescriptionSource { kind, name, text }: DescriptionSource<'_>,
+    values: &[(String, String)],
+) -> Result<(String, Reference), Failure> {
+    let is_drive = match kind {
+        "drive" => true,
+        "machine" => false,
+        _ => {
+            return Err(Failure::mistake(format!(
+                "{kind}: there are descriptions of a drive and of a machine"
+            )));
         }
-        "machine" => {
-            let (_, mut text) = Machine::load(name).map_err(Failure::Mistake)?;
-            for (key, value) in values {
-                text = with_value(&text, key, value)
-                    .map_err(|problem| Failure::Mistake(format!("{name}: {problem}")))?;
-            }
-            Machine::parse(name, &text).map_err(Failure::mistake)?;
-            Ok(text)
-        }
-        _ => Err(Failure::mistake(format!(
-            "{kind}: there are descriptions of a drive and of a machine"
-        ))),
+    };
+    let loaded = || match is_drive {
+        true => registry::load(name).map(|(_, text)| text),
+        false => Machine::load(name).map(|(_, text)| text),
+    };
+    let mut text = match text {
+        Some(text) => text.to_string(),
+        None => loaded().map_err(Failure::Mistake)?,
+    };
+    for (key, value) in values {
+        text = with_value(&text, key, value)
+            .map_err(|problem| Failure::Mistake(format!("{name}: {problem}")))?;
     }
+    let reference = match is_drive {
+        true => DriveSpec::parse_with_reference(name, &text).map(|(_, keys)| keys),
+        false => Machine::parse_with_reference(name, &text).map(|(_, keys)| keys),
+    };
+    Ok((text, reference.map_err(Failure::mistake)?))
+}
+
+/// Returns the identity of the program's build, as [`crate::SweepFile`] has it.
+pub fn program() -> &'static str {
+    sweep::PROGRAM
 }
 
 fn output_of_run(ran: run::Ran) -> Result<CommandOutput, Failure> {
@@ -191,37 +277,18 @@ fn output_of_run(ran: run::Ran) -> Result<CommandOutput, Failure> {
         settings,
         comparison,
     });
-    Ok(CommandOutput { text, holds, ran })
+    Ok(CommandOutput::new(text, holds, ran))
 }
 
 fn output_of_comparison(compared: Compared) -> CommandOutput {
     let comparison = compared.comparison;
-    CommandOutput {
-        text: text::render_with(&comparison, text::Style::PLAIN),
-        holds: comparison.failed.is_empty() && !comparison.interrupted,
-        ran: Some(RunOutput {
-            json: json::render(&comparison),
-            runs: compared.settings.iter().map(|of| of.runs.len()).sum(),
-            settings: compared.settings,
-            comparison,
-        }),
-    }
-}
-
-/// Runs a command with a temporary output file, and returns what it wrote.
-fn with_text<A>(
-    args: &mut A,
-    output: impl Fn(&mut A) -> &mut Option<std::path::PathBuf>,
-    command: impl Fn(&A) -> Result<(), Failure>,
-) -> Result<CommandOutput, Failure> {
-    let broken = |error: std::io::Error| Failure::Broken(format!("a temporary file: {error}"));
-    let folder = tempfile::tempdir().map_err(broken)?;
-    let file = folder.path().join("text");
-    *output(args) = Some(file.clone());
-    command(args)?;
-    Ok(CommandOutput {
-        text: read_text(&file).map_err(broken)?,
-        holds: true,
-        ran: None,
-    })
+    let holds = comparison.failed.is_empty() && !comparison.interrupted;
+    let text = text::render_with(&comparison, text::Style::PLAIN);
+    let ran = RunOutput {
+        json: json::render(&comparison),
+        runs: compared.settings.iter().map(|of| of.runs.len()).sum(),
+        settings: compared.settings,
+        comparison,
+    };
+    CommandOutput::new(text, holds, Some(ran))
 }

@@ -16,6 +16,29 @@ use crate::failure::Failure;
 use crate::{output, progress};
 
 pub(crate) fn probe(args: &ProbeArgs) -> Result<(), Failure> {
+    let findings = probed(args)?;
+    output::deliver(findings.text(), args.output.as_deref())
+}
+
+/// What a probe found, and of which drive.
+pub(crate) struct Findings {
+    pub(crate) name: String,
+    probed: Probed,
+}
+
+impl Findings {
+    pub(crate) fn text(&self) -> String {
+        text(&self.probed, &self.name)
+    }
+
+    /// Returns a description of the drive; `None` if its layout was not seen.
+    pub(crate) fn description(&self) -> Option<String> {
+        describe(&self.probed, &self.name)
+    }
+}
+
+/// Probes, and writes the requested description.
+pub(crate) fn probed(args: &ProbeArgs) -> Result<Findings, Failure> {
     let outputs = [
         ("--output-drive", args.output_drive.as_deref()),
         ("--output", args.output.as_deref()),
@@ -40,17 +63,18 @@ pub(crate) fn probe(args: &ProbeArgs) -> Result<(), Failure> {
         ProbeError::Io(message) => Failure::Broken(message),
         ProbeError::Interrupted(signal) => Failure::Broken(format!("stopped by {signal}")),
     })?;
+    let findings = Findings { name, probed };
     if let Some(path) = &args.output_drive {
-        let Some(text) = describe(&probed, &name) else {
+        let Some(text) = findings.description() else {
             return Err(Failure::mistake(format!(
-                "--output-drive: {name}: {}; a probe does not see through that: begin with \
+                "--output-drive: {}: {}; a probe does not see through that: begin with \
                  --drive hdd-7200 and `blklab calibrate`",
-                probed.layout.chunk.seen
+                findings.name, findings.probed.layout.chunk.seen
             )));
         };
         output::write_file(path, text.as_bytes())?;
     }
-    output::deliver(text(&probed, &name), args.output.as_deref())
+    Ok(findings)
 }
 
 /// Returns the target, whether it may be written, and its name.

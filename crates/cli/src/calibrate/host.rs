@@ -17,7 +17,8 @@ use crate::failure::Failure;
 use crate::output;
 use crate::progress::{self, Caller};
 
-use super::fit::{FitInput, fit_and_report, write};
+use super::Calibrated;
+use super::fit::{FitInput, fit_and_report};
 
 /// Only pairs of schedulers that differ by more than this share are counted as ordered
 /// rightly or wrongly.
@@ -48,7 +49,7 @@ const LOOP_DEVICE: Start = Start {
     keys_of_writes: "costs.loop.write_ns,costs.loop.write_page_ns",
 };
 
-pub(crate) fn calibrate(args: &CalibrateArgs, device: &Path) -> Result<(), Failure> {
+pub(crate) fn calibrated(args: &CalibrateArgs, device: &Path) -> Result<Calibrated, Failure> {
     let host = Host::find(device)?;
     let (disk, size_bytes) = (host.disk().clone(), host.size_bytes()?);
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
@@ -86,8 +87,8 @@ pub(crate) fn calibrate(args: &CalibrateArgs, device: &Path) -> Result<(), Failu
          are in the right order.",
         DIFFERENCE_MIN * 100.0
     );
-    output::deliver(&text, args.output.as_deref())?;
-    write(args, &done, &fitted)
+    let fit = Some((done, fitted));
+    Ok(Calibrated { text, fit })
 }
 
 /// Runs the points under every scheduler of the kernel that can also be simulated.

@@ -5,7 +5,7 @@ mod host;
 
 use std::path::{Path, PathBuf};
 
-use blklab_calibrate::{Model, Row, Selection, measure_iocost, read_csv, read_fio_json};
+use blklab_calibrate::{Fitted, Model, Row, Selection, measure_iocost, read_csv, read_fio_json};
 use blklab_description::read_text;
 
 use crate::args::CalibrateArgs;
@@ -17,6 +17,29 @@ use fit::{FitInput, fit_and_report, write};
 const FREE_MACHINE: &str = "generic-8";
 
 pub(crate) fn calibrate(args: &CalibrateArgs) -> Result<(), Failure> {
+    let calibrated = calibrated(args)?;
+    output::deliver(&calibrated.text, args.output.as_deref())?;
+    calibrated.write(args)
+}
+
+/// What a calibration found.
+pub(crate) struct Calibrated {
+    pub(crate) text: String,
+    /// The fit with the rows that it used; `None` if an io.cost model was asked for.
+    pub(crate) fit: Option<(Fitted, Vec<usize>)>,
+}
+
+impl Calibrated {
+    /// Writes the requested descriptions if the fit is good enough to use.
+    pub(crate) fn write(&self, args: &CalibrateArgs) -> Result<(), Failure> {
+        match &self.fit {
+            Some((done, fitted)) => write(args, done, fitted),
+            None => Ok(()),
+        }
+    }
+}
+
+pub(crate) fn calibrated(args: &CalibrateArgs) -> Result<Calibrated, Failure> {
     let outputs = [
         ("--output-drive", args.output_drive.as_deref()),
         ("--output-machine", args.output_machine.as_deref()),
@@ -29,7 +52,7 @@ pub(crate) fn calibrate(args: &CalibrateArgs) -> Result<(), Failure> {
     inputs.extend(args.host.as_deref());
     output::check(&outputs, &inputs)?;
     if let Some(device) = &args.host {
-        return host::calibrate(args, device);
+        return host::calibrated(args, device);
     }
     if let Some(seconds) = args.iocost {
         return iocost(args, seconds);
@@ -50,18 +73,19 @@ pub(crate) fn calibrate(args: &CalibrateArgs) -> Result<(), Failure> {
         keys,
     };
     let (text, done) = fit_and_report(args, work, args.hold_out.is_some())?;
-    output::deliver(&text, args.output.as_deref())?;
-    write(args, &done, &fitted)
+    let fit = Some((done, fitted));
+    Ok(Calibrated { text, fit })
 }
 
-/// Prints the io.cost model and QoS of a drive.
-fn iocost(args: &CalibrateArgs, seconds: u32) -> Result<(), Failure> {
+/// Finds the io.cost model and QoS of a drive.
+fn iocost(args: &CalibrateArgs, seconds: u32) -> Result<Calibrated, Failure> {
     let drive = args.drive.as_deref().unwrap_or_default();
     let machine = args.machine.as_deref().unwrap_or(FREE_MACHINE);
     let model = Model::load(drive, machine).map_err(Failure::Mistake)?;
     let (drive, machine) = model.parse().map_err(Failure::mistake)?;
     let found = measure_iocost(&drive, &machine, seconds, args.seed).map_err(Failure::mistake)?;
-    output::deliver(found.to_string(), args.output.as_deref())
+    let text = found.to_string();
+    Ok(Calibrated { text, fit: None })
 }
 
 /// Returns the indices of the rows that the fit may use.
