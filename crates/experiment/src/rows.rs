@@ -235,8 +235,8 @@ fn sizes(
     let Some(of_axis) = of_axis else {
         return Ok(sizes);
     };
-    let behind = names.iter().map(|name| sizes[name][begin]);
-    let all = behind.fold(Some(0), |sum: Option<usize>, size| sum?.checked_add(size));
+    let mut behind = names.iter().map(|name| sizes[name][begin]);
+    let all = behind.try_fold(0, |sum: usize, size| sum.checked_add(size));
     let mut of_first = sizes[first].clone();
     of_first[of_axis] = all.ok_or_else(too_many)?;
     for at in (0..of_axis).rev() {
