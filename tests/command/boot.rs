@@ -171,9 +171,16 @@ for file in $(find block/mmcblk0 mmc0 -type f | sort); do
 done
 ";
 
-/// Statistics and lists that are not modelled, and files that Linux 5.13 was the last to have.
-const THEIRS: [&str; 4] = ["/zone_wplugs", "/curr_win_nsec", "/err_state", "/err_stats"];
-const OURS: [&str; 2] = ["hctx0/run", "hctx0/dispatched"];
+/// Statistics and lists that are not modelled, files that Linux 5.13 was the last to have, and what
+/// counts the reads of a search for partitions.
+const THEIRS: [&str; 5] = [
+    "/zone_wplugs",
+    "/curr_win_nsec",
+    "/err_state",
+    "/err_stats",
+    "sched/batching",
+];
+const OURS: [&str; 3] = ["hctx0/run", "hctx0/dispatched", "sched/batching"];
 
 /// A file with its text; of tags, where each CPU looks first and what was freed is a matter of
 /// what has run.

@@ -51,7 +51,7 @@ const REFUSED: [(&str, &str); 52] = [
     ("cpuio", "ioengine=cpuio is not simulated"),
     (
         "cross-stripe-verify",
-        ":19: offset=120k: byte 3861175721984",
+        ":17: offset_increment=124g: byte 3861175721984",
     ),
     ("dev-dax", "ioengine=dev-dax is not simulated"),
     ("dfs", ":3: pool=${POOL}: is empty; set the variable"),

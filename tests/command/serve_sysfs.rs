@@ -101,6 +101,7 @@ fn the_tree_is_that_of_the_kernel() {
         std::fs::write(place.path(&format!("sys/block/b0/queue/{path}")), value)
     };
     let refused = |path, value| set(path, value).expect_err("refused").kind();
+    set("scheduler", "kyber").expect("it exists");
     assert_eq!(
         refused("iosched/read_lat_nsec", "-1"),
         ErrorKind::InvalidInput
