@@ -495,6 +495,15 @@ impl RunFile {
     }
 }
 
+/// Whether a sector holds data of one of the files behind the first, which is the device.
+pub(crate) fn is_data(files: &[RunFile], sector: u64) -> bool {
+    let holds = |&(_, bytes, first): &(u64, u64, u64)| {
+        (first..first + bytes.div_ceil(512)).contains(&sector)
+    };
+    let mut files = files.iter().skip(1);
+    files.any(|file| file.extents.iter().any(holds))
+}
+
 /// A recorded run: what was called, on which files.
 pub(super) struct RecordedRun {
     pub(super) calls: Vec<Call>,

@@ -23,7 +23,7 @@ use blklab_workload::trace::read_text;
 use crate::report::{Report, TraceReport};
 use crate::{ConformError, Mode};
 use calls::RecordedRun;
-pub(crate) use calls::{Call, Description, RunFile, read_calls};
+pub(crate) use calls::{Call, Description, RunFile, is_data, read_calls};
 pub use eviction::eviction;
 pub(crate) use eviction::evictions_agree;
 use layout::buffer_page_bytes;
@@ -52,19 +52,15 @@ fn compare(path: &Path) -> Result<TraceReport, ConformError> {
     let (files, description) = (&run.files, &run.description);
     let text = read_text(path)?;
     let steps = read_steps(path, &text, &run.inodes, &[])?;
-    let is_data = |event: &Event| match event {
-        Event::Submit(bio) => files.iter().skip(1).any(|file| {
-            let inside = |&(_, bytes, first): &(u64, u64, u64)| {
-                (first..first + bytes.div_ceil(512)).contains(&bio.sector.0)
-            };
-            file.extents.iter().any(inside)
-        }),
+    let is_of_file = |event: &Event| match event {
+        Event::Submit(bio) => is_data(files, bio.sector.0),
         Event::Add { inode, .. } | Event::Delete { inode, .. } => inode.0 != 0,
         _ => true,
     };
     // When pages are written is compared with `--write-back`.
     let compared = |event: &Event| {
-        !matches!(event, Event::Dirty { .. }) && (!description.has_file_system() || is_data(event))
+        !matches!(event, Event::Dirty { .. })
+            && (!description.has_file_system() || is_of_file(event))
     };
     let ours = replay(&run, &steps, buffer_page_bytes(&text), None);
     let mut report = TraceReport::new(path.display().to_string());

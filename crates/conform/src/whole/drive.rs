@@ -189,6 +189,14 @@ struct Asleep {
     before: Option<Extent>,
 }
 
+/// Whether a scheduler learns of the end of a request (`finish_request`).
+pub(super) fn is_finish(kind: &EventKind<'_>) -> bool {
+    matches!(
+        kind,
+        EventKind::DdFin { .. } | EventKind::KyFin { .. } | EventKind::BfqFin { .. }
+    )
+}
+
 impl<'r> Drive<'r> {
     pub(super) fn new(
         events: &'r [Recorded<'r>],
@@ -488,18 +496,13 @@ impl<'r> Drive<'r> {
     /// which the scheduler learns before the tag is free.
     pub(super) fn frees_tag_later(&self, at: usize) -> bool {
         let cpu = self.events[at].event.cpu;
-        let ends = |kind: &EventKind<'_>| {
-            matches!(
-                kind,
-                EventKind::DdFin { .. } | EventKind::KyFin { .. } | EventKind::BfqFin { .. }
-            )
-        };
         let mut behind = self.lines.of_cpu(cpu, at + 1).take(INTERRUPT_LINES);
-        let next = behind
-            .find(|(_, event)| ends(&event.kind) || matches!(event.kind, EventKind::RqComplete(_)));
+        let next = behind.find(|(_, event)| {
+            is_finish(&event.kind) || matches!(event.kind, EventKind::RqComplete(_))
+        });
         next.is_some_and(|(end, event)| {
             let mut between = self.events[at + 1..end].iter();
-            ends(&event.kind) && between.any(|recorded| recorded.event.cpu != cpu)
+            is_finish(&event.kind) && between.any(|recorded| recorded.event.cpu != cpu)
         })
     }
 

@@ -34,7 +34,7 @@ use crate::setup::Setup;
 use crate::tasks::Exits;
 use crate::ties::{Ended, Hint, TieBreaker};
 use crate::{ConformError, Mode};
-use drive::{Drive, Pause};
+use drive::{Drive, Pause, is_finish};
 use latency::Latencies;
 use lines::{Lines, tag_of};
 use run::is_kblockd;
@@ -293,9 +293,7 @@ impl<'r> Whole<'r> {
                     self.serials.insert(*rq, serial);
                 }
             }
-            EventKind::DdFin { .. } | EventKind::KyFin { .. } | EventKind::BfqFin { .. } => {
-                self.end_request();
-            }
+            kind if is_finish(kind) => self.end_request(),
             kind => {
                 if let Some(tracepoint) = Tracepoint::of_kernel(kind) {
                     self.tracepoint(&tracepoint);

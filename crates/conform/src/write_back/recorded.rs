@@ -10,7 +10,7 @@ use blklab_workload::trace::tracefs::{EventKind, Line, parse_line};
 
 use super::throttle::Jiffies;
 use crate::ConformError;
-use crate::page_cache::{Fields, RunFile, shown};
+use crate::page_cache::{Fields, RunFile, is_data, shown};
 
 /// Who runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -315,15 +315,6 @@ fn inode_changes(fields: &Fields<'_>, inode_pages: &BTreeMap<u64, u64>) -> Optio
     let changes = flags.contains("I_DIRTY_SYNC") || flags.contains("I_DIRTY_DATASYNC");
     let task = task(fields);
     changes.then_some(RecordedStep::FileSystemDirtied { task, index })
-}
-
-/// Whether a sector holds data of a file.
-pub(super) fn is_data(files: &[RunFile], sector: u64) -> bool {
-    let holds = |&(_, bytes, first): &(u64, u64, u64)| {
-        (first..first + bytes.div_ceil(512)).contains(&sector)
-    };
-    let mut files = files.iter().skip(1);
-    files.any(|file| file.extents.iter().any(holds))
 }
 
 /// Whether a page holds several blocks, so that what dirties a page of the file system's

@@ -10,8 +10,8 @@ use std::task::{Context, Poll, Waker};
 use blklab_fs::write_back::{DeviceId, Dirtier, History, Reason, Settings};
 use blklab_fs::{Bio, BioId, Event, Extent, Host, InodeId, Vfs};
 
-use super::recorded::{Recorded, RecordedStep, Task, compared_bio, has_small_blocks, is_data};
-use crate::page_cache::{Call, Program, RunFile};
+use super::recorded::{Recorded, RecordedStep, Task, compared_bio, has_small_blocks};
+use crate::page_cache::{Call, Program, RunFile, is_data};
 
 /// A step of ours, and for which reason the flusher took it.
 #[derive(Clone, Copy, Debug, PartialEq)]
