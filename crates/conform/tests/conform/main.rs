@@ -159,6 +159,11 @@ fn the_whole_layer_agrees_with_several_hardware_queues() {
         assert_whole(&report);
         assert!(report.percent() >= 99.8, "{report}");
         assert!(report.compared() > 4_000);
+        // CPUs that stand still for each other are most of what is not the same.
+        let is_told = |path: &PathBuf| !path.to_string_lossy().contains("/mq-deadline_randrw");
+        found.retain(is_told);
+        let report = whole(scheduler, &found).unwrap();
+        assert!(report.percent() >= 99.9, "{report}");
     }
 }
 
