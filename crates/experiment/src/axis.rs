@@ -402,7 +402,7 @@ impl VariedAxis {
         }
         let mut all: Vec<String> = Vec::new();
         for value in values.split(',').map(str::trim) {
-            match range::values(key, (axis.is_whole)(key), value)
+            match range::values(key, || (axis.is_whole)(key), value)
                 .map_err(|problem| Error::mistake(format!("--vary {text}: {problem}")))?
             {
                 Some(values) => all.extend(values),

@@ -24,16 +24,21 @@ const DRAWS_A_FRACTION: usize = 10;
 ///
 /// `A..B` is the whole numbers from A to B; `A..B+S` has steps of S, `A..B*F` multiplies
 /// by F at each step, and `N@A..B` draws N different numbers evenly from A to B, or evenly in
-/// their logarithms with `N@A..B*`. Draws are the same in each build of the program. `whole` says
-/// that the key takes whole numbers alone: products are rounded then, each number once, and whole
-/// numbers are drawn.
+/// their logarithms with `N@A..B*`. Draws are the same in each build of the program. `whole`, which
+/// is only asked of a range, says that the key takes whole numbers alone: products are rounded
+/// then, each number once, and whole numbers are drawn.
 ///
 /// # Errors
 /// If the range is wrong, or has fewer values than are to be drawn.
-pub(crate) fn values(key: &str, whole: bool, text: &str) -> Result<Option<Vec<String>>, String> {
+pub(crate) fn values(
+    key: &str,
+    whole: impl FnOnce() -> bool,
+    text: &str,
+) -> Result<Option<Vec<String>>, String> {
     let Some(range) = Range::parse(text) else {
         return Ok(None);
     };
+    let whole = whole();
     let of_whole = [range.from, range.to].into_iter().all(is_whole);
     let values = if range.from > range.to {
         Err("a range goes from the smaller to the greater number".to_string())
@@ -178,7 +183,9 @@ mod tests {
     use super::*;
 
     fn of(key: &str, whole: bool, text: &str) -> Vec<String> {
-        values(key, whole, text).expect("legal").expect("a range")
+        values(key, || whole, text)
+            .expect("legal")
+            .expect("a range")
     }
 
     fn whole(text: &str) -> Vec<String> {
@@ -262,7 +269,7 @@ mod tests {
     #[test]
     fn what_is_no_range_is_a_value() {
         for text in ["../a.toml", "a..b", "4k", "rw@x", "1...2.x", ".."] {
-            assert_eq!(values("drive", false, text), Ok(None), "{text}");
+            assert_eq!(values("drive", || false, text), Ok(None), "{text}");
         }
     }
 
@@ -280,10 +287,10 @@ mod tests {
             ("1..2+0.25", "iodepth takes whole numbers, and 0.25 is none"),
             ("1.5..8", "iodepth takes whole numbers"),
         ] {
-            let error = values("iodepth", true, text).expect_err(said);
+            let error = values("iodepth", || true, text).expect_err(said);
             assert!(error.contains(said), "{error}");
         }
-        let error = values("drive.x", false, "2@3..3").expect_err("one number");
+        let error = values("drive.x", || false, "2@3..3").expect_err("one number");
         assert!(error.contains("there are 1"), "{error}");
     }
 }
