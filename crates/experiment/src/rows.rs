@@ -42,7 +42,7 @@ pub struct SettingProduct {
     base: Setting,
     /// The last one varies fastest.
     axes: Vec<VariedAxis>,
-    sets: Vec<String>,
+    sets: SchedulerTunables,
     /// The names of all schedulers.
     names: Vec<String>,
     /// By scheduler the number of settings that the axes from each one on make of a setting with
@@ -74,25 +74,25 @@ impl SettingProduct {
         if let (Some(before), Some(at)) = (of_schedulers, chosen) {
             axes[before..=at].rotate_right(1);
         }
-        let product = SettingProduct::of(request.base.clone(), axes, request.sets.to_vec())?;
-        product.check()?;
+        let names = scheduler_names(&request.base, &axes)?;
+        let names = unique(&names);
+        for axis in &axes {
+            if let Some(scheduler) = scheduler_of(&axis.key) {
+                check_among(&format!("--vary {}", axis.key), scheduler, &names)?;
+            }
+        }
+        let sets = SchedulerTunables::parse(request.sets, &names)?;
+        let product = SettingProduct::of(request.base.clone(), axes, sets)?;
+        product.check_distinct()?;
         Ok(product)
     }
 
     fn of(
         base: Setting,
         axes: Vec<VariedAxis>,
-        sets: Vec<String>,
+        sets: SchedulerTunables,
     ) -> Result<SettingProduct, Error> {
-        let of_axis = axes.iter().find(|axis| axis.is_schedulers());
-        let names: Vec<String> = match of_axis {
-            None => vec![base.scheduler.name.clone()],
-            Some(axis) => {
-                let named = axis.values.iter().map(|value| NamedScheduler::parse(value));
-                let names = named.map(|named| Ok(named?.name));
-                names.collect::<Result<_, Error>>()?
-            }
-        };
+        let names = scheduler_names(&base, &axes)?;
         let sizes = sizes(&base.scheduler.name, &axes, &names)?;
         Ok(SettingProduct {
             base,
@@ -144,7 +144,7 @@ impl SettingProduct {
                 left %= size;
             }
         }
-        self.finish(&mut setting)?;
+        self.finish(&mut setting);
         Ok(setting)
     }
 
@@ -171,43 +171,45 @@ impl SettingProduct {
                     false => axis.first(1),
                 }
             });
-            let part = SettingProduct::of(self.base.clone(), axes.collect(), self.sets.clone())?;
-            all.extend(part.all()?);
+            all.extend(self.with_axes(axes.collect())?.all()?);
         }
         Ok(all)
     }
 
+    /// Returns the product of other axes.
+    fn with_axes(&self, axes: Vec<VariedAxis>) -> Result<SettingProduct, Error> {
+        SettingProduct::of(self.base.clone(), axes, self.sets.clone())
+    }
+
     /// Sets what holds for all settings, and completes the label.
-    fn finish(&self, setting: &mut Setting) -> Result<(), Error> {
-        if !self.sets.is_empty() {
-            let sets = SchedulerTunables::parse(&self.sets, &unique(&self.names))?;
-            sets.apply(&mut setting.scheduler);
-        }
+    fn finish(&self, setting: &mut Setting) {
+        self.sets.apply(&mut setting.scheduler);
         if self.axes.iter().any(VariedAxis::is_of_schedulers) {
             let varied = std::mem::replace(&mut setting.label, setting.scheduler.label());
             if !varied.is_empty() {
                 setting.add_to_label(&varied);
             }
         }
-        Ok(())
     }
 
-    fn check(&self) -> Result<(), Error> {
-        let names = unique(&self.names);
-        for axis in &self.axes {
-            if let Some(scheduler) = scheduler_of(&axis.key) {
-                check_among(&format!("--vary {}", axis.key), scheduler, &names)?;
-            }
-        }
+    fn check_distinct(&self) -> Result<(), Error> {
         // Only schedulers' axes can make equal settings of different values, and whether two
         // values of a tunable do is the same for all of them.
         let axes = self.axes.iter().map(|axis| match axis.is_schedulers() {
             true => axis.clone(),
             false => axis.first(1 + usize::from(axis.is_of_schedulers())),
         });
-        let part = SettingProduct::of(self.base.clone(), axes.collect(), self.sets.clone())?;
-        check_distinct(&part.all()?)
+        check_distinct(&self.with_axes(axes.collect())?.all()?)
     }
+}
+
+/// Returns the names of all schedulers that the axes give a setting.
+fn scheduler_names(base: &Setting, axes: &[VariedAxis]) -> Result<Vec<String>, Error> {
+    let Some(axis) = axes.iter().find(|axis| axis.is_schedulers()) else {
+        return Ok(vec![base.scheduler.name.clone()]);
+    };
+    let named = axis.values.iter().map(|value| NamedScheduler::parse(value));
+    named.map(|named| Ok(named?.name)).collect()
 }
 
 /// Returns [`SettingProduct::sizes`]: of all schedulers behind the schedulers' axis, and of the
@@ -453,6 +455,30 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// What is set for one scheduler is no mistake beside settings that have another.
+    #[test]
+    fn values_of_each_axis_have_what_is_set() {
+        let product = SettingProduct::new(&Request {
+            world: World::Sim,
+            base: Setting::default(),
+            schedulers: Some(&["none", "bfq"].map(str::to_string)),
+            default_schedulers: Vec::new(),
+            all_schedulers: Vec::new(),
+            sets: &["bfq.low_latency=0".to_string()],
+            vary: &["iodepth=1,2".to_string()],
+        });
+        let product = product.expect("legal");
+        let each = product.of_each_value().expect("legal");
+        let labels: Vec<&str> = each.iter().map(|setting| setting.label.as_str()).collect();
+        let expected = [
+            "none iodepth=1",
+            "bfq low_latency=0 iodepth=1",
+            "none iodepth=1",
+            "none iodepth=2",
+        ];
+        assert_eq!(labels, expected);
     }
 
     #[test]

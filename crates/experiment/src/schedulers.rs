@@ -78,15 +78,13 @@ impl NamedScheduler {
     }
 }
 
-/// The values of `--set`, by scheduler.
-pub(crate) struct SchedulerTunables<'a>(Vec<(&'a str, Assignment<'a>)>);
+/// The values of `--set`: scheduler, tunable and value.
+#[derive(Clone)]
+pub(crate) struct SchedulerTunables(Vec<[String; 3]>);
 
-impl<'a> SchedulerTunables<'a> {
+impl SchedulerTunables {
     /// Parses `NAME.TUNABLE=VALUE` for schedulers that are among `names`.
-    pub(crate) fn parse(
-        sets: &'a [String],
-        names: &[&str],
-    ) -> Result<SchedulerTunables<'a>, Error> {
+    pub(crate) fn parse(sets: &[String], names: &[&str]) -> Result<SchedulerTunables, Error> {
         let mut all = Vec::new();
         for set in sets {
             let assignment = Assignment::parse(set);
@@ -98,7 +96,8 @@ impl<'a> SchedulerTunables<'a> {
                 ))
             })?;
             check_among(&format!("--set {set}"), scheduler, names)?;
-            all.push((scheduler, assignment));
+            let Assignment { tunable, value, .. } = assignment;
+            all.push([scheduler, tunable, value].map(str::to_string));
         }
         Ok(SchedulerTunables(all))
     }
@@ -107,9 +106,9 @@ impl<'a> SchedulerTunables<'a> {
     /// sets itself.
     pub(crate) fn apply(&self, scheduler: &mut NamedScheduler) {
         let own = scheduler.clone();
-        for (name, assignment) in &self.0 {
-            if *name == own.name && !own.has(assignment.tunable) {
-                scheduler.set(assignment.tunable, assignment.value);
+        for [name, tunable, value] in &self.0 {
+            if *name == own.name && !own.has(tunable) {
+                scheduler.set(tunable, value);
             }
         }
     }

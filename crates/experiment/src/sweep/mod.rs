@@ -161,7 +161,8 @@ impl Sweep {
         if runs.is_none_or(|runs| runs > RUNS_MAX) {
             let (settings, repeats) = (settings.len(), spec.repeats);
             return Err(Error::Mistake(format!(
-                "vary: {settings} combinations with {repeats} runs each are more than the                  {RUNS_MAX} runs that a sweep may have; put them into several files"
+                "vary: {settings} combinations with {repeats} runs each are more than the \
+                 {RUNS_MAX} runs that a sweep may have; put them into several files"
             )));
         }
         let groups = settings.len().div_ceil(SETTINGS_AT_ONCE);
