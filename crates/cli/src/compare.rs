@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use blklab_experiment::{Plan, Purpose, Setting, Simulated, WorkloadSource, disk_of_another_kind};
-use blklab_report::{Origin, Question, SameWork, SchedulerRuns};
+use blklab_report::{Question, SameWork, SchedulerRuns};
 use blklab_sim::Replay;
 use blklab_stats::World;
 
@@ -164,13 +164,7 @@ fn simulated(
             "stopped before any run had ended".to_string(),
         ));
     }
-    let descriptions = world.descriptions();
-    let origin = Origin {
-        command: caller.command.clone(),
-        job_text: descriptions.job,
-        drive_text: descriptions.drive,
-        machine_text: descriptions.machine,
-    };
+    let origin = caller.origin_of(&world);
     let ended = EndedRuns {
         sweep,
         world: &world,

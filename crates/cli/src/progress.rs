@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use blklab_experiment::{Event, Finished, Plan, Row, Simulated, World};
+use blklab_report::Origin;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use signal_hook::consts::SIGINT;
 use signal_hook::flag;
@@ -55,6 +56,17 @@ impl<'a> Caller<'a> {
         Caller {
             command: output::command_line(),
             observer: None,
+        }
+    }
+
+    /// Returns what a report says of where it comes from.
+    pub(crate) fn origin_of(&self, world: &Simulated<'_>) -> Origin {
+        let descriptions = world.descriptions();
+        Origin {
+            command: self.command.clone(),
+            job_text: descriptions.job,
+            drive_text: descriptions.drive,
+            machine_text: descriptions.machine,
         }
     }
 

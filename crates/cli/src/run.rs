@@ -165,13 +165,7 @@ pub(crate) fn simulate(
     world.keeps_aborted = caller.abandon().is_none();
     let (finished, interrupted) = progress::run_interruptible(&mut world, &plan, caller, &cut)?;
     let mut rows = finished.rows;
-    let descriptions = world.descriptions();
-    let origin = Origin {
-        command: caller.command.clone(),
-        job_text: descriptions.job,
-        drive_text: descriptions.drive,
-        machine_text: descriptions.machine,
-    };
+    let origin = caller.origin_of(&world);
     let run = rows.pop().and_then(|mut row| row.runs.pop());
     let results = run.ok_or_else(|| Failure::Broken("the run has no results".to_string()))?;
     Ok(Ran {

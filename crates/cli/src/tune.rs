@@ -216,13 +216,7 @@ fn tuned(
     if outcome.finalists.is_empty() {
         return Err(Failure::Interrupted);
     }
-    let descriptions = whole.descriptions();
-    let origin = Origin {
-        command: caller.command.clone(),
-        job_text: descriptions.job,
-        drive_text: descriptions.drive,
-        machine_text: descriptions.machine,
-    };
+    let origin = caller.origin_of(&whole);
     let mut compared = Compared::new(sweep, search.runs_of(&outcome.finalists), origin)?;
     let comparison = &mut compared.comparison;
     comparison.interrupted = interrupted;
