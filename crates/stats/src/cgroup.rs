@@ -5,7 +5,8 @@ use alloc::vec::Vec;
 
 use serde::Serialize;
 
-use crate::fact::{Fact, Place, Unit, Value};
+use crate::fact::{Fact, Unit, Value};
+use crate::queue::fact;
 use crate::results::DiskStats;
 
 /// I/Os that a throttling layer held back.
@@ -116,23 +117,6 @@ macro_rules! held {
             ),
         ]
     };
-}
-
-fn fact(
-    key: &'static str,
-    unit: Unit,
-    label: &'static str,
-    meaning: &'static str,
-    value: Value,
-) -> Fact {
-    Fact {
-        place: Place::Queue,
-        key,
-        label,
-        unit,
-        meaning,
-        value,
-    }
 }
 
 /// Returns the facts on throttling.

@@ -164,7 +164,7 @@ pub(crate) fn facts() -> impl Iterator<Item = Fact> {
 }
 
 /// A fact of the queue's.
-fn fact(
+pub(crate) fn fact(
     key: &'static str,
     unit: Unit,
     label: &'static str,
