@@ -47,8 +47,8 @@ fn cpu_stats(text: &str, ticks_a_second: u64) -> Option<Vec<CpuStat>> {
 
 /// The times of all CPUs, by `/proc/stat` at `path`.
 pub(crate) fn cpu_times(path: &Path) -> Result<Vec<CpuStat>, HostError> {
-    let text = read("see what the CPUs do", path)?;
-    cpu_stats(&text, rustix::param::clock_ticks_per_second()).ok_or_else(|| no_cpus(path))
+    let ticks = rustix::param::clock_ticks_per_second();
+    parsed(path, |text| cpu_stats(text, ticks))
 }
 
 /// Times between two readings. iowait may decrease in the kernel, which counts as zero. CPUs that
@@ -104,15 +104,16 @@ impl CpuWatch {
 }
 
 fn look(path: &Path, ticks: u64) -> Result<Vec<(u32, CpuTimes)>, HostError> {
-    let text = read("see what the CPUs do", path)?;
-    parse(&text, ticks).ok_or_else(|| no_cpus(path))
+    parsed(path, |text| parse(text, ticks))
 }
 
-fn no_cpus(path: &Path) -> HostError {
-    HostError::Format {
+/// Reads and parses `/proc/stat` at `path`.
+fn parsed<T>(path: &Path, parse: impl Fn(&str) -> Option<T>) -> Result<T, HostError> {
+    let text = read("see what the CPUs do", path)?;
+    parse(&text).ok_or_else(|| HostError::Format {
         path: path.to_path_buf(),
         message: "no lines `cpuN user nice system idle ...` with their numbers".to_string(),
-    }
+    })
 }
 
 /// The sum over time for each CPU.

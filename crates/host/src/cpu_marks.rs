@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-use blklab_workload::trace::tracefs::{CpuStat, Event, EventKind};
+use blklab_workload::trace::tracefs::{CpuStat, Event};
 
 use crate::cpu_load::cpu_times;
 use crate::system::System;
@@ -76,24 +76,11 @@ impl CpuMarks {
                 self.next = Some(sample);
                 break;
             }
+            let writer = ("blklab", std::process::id());
             for stat in &sample.cpus {
-                write(&mark(sample.at_ns, &stat.to_string()))?;
+                write(&Event::mark(sample.at_ns, writer, &stat.to_string()))?;
             }
         }
         Ok(())
-    }
-}
-
-/// The event that the kernel would record if this program wrote the text into `trace_marker`.
-fn mark(at_ns: u64, text: &str) -> Event<'_> {
-    Event {
-        task: "blklab",
-        pid: std::process::id(),
-        cpu: 0,
-        irq: false,
-        need_resched: false,
-        preempt_depth: 0,
-        at_ns,
-        kind: EventKind::TracingMark { text },
     }
 }

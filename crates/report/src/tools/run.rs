@@ -3,7 +3,7 @@
 use blklab_blk::{BioFlags, IoStatus, Nanos, Op, Sector, TraceEvent, TraceKind};
 use blklab_stats::{CpuWork, RequestStep, Results, StepKind, Timeline};
 use blklab_workload::trace::TraceError;
-use blklab_workload::trace::tracefs::{CpuStat, Dev, Event, EventKind};
+use blklab_workload::trace::tracefs::{CpuStat, Dev, Event};
 
 use super::Source;
 
@@ -105,16 +105,7 @@ impl<'a> RunEvents<'a> {
 
 impl CpuMark {
     fn event(&self) -> Event<'_> {
-        Event {
-            task: "<idle>",
-            pid: 0,
-            cpu: 0,
-            irq: false,
-            need_resched: false,
-            preempt_depth: 0,
-            at_ns: self.at_ns,
-            kind: EventKind::TracingMark { text: &self.text },
-        }
+        Event::mark(self.at_ns, ("<idle>", 0), &self.text)
     }
 }
 

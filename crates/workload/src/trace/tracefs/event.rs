@@ -617,6 +617,20 @@ pub struct BfqGroup {
 }
 
 impl<'a> Event<'a> {
+    /// A text that a task writes into tracefs' `trace_marker`.
+    pub fn mark(at_ns: u64, (task, pid): (&'a str, u32), text: &'a str) -> Event<'a> {
+        Event {
+            task,
+            pid,
+            cpu: 0,
+            irq: false,
+            need_resched: false,
+            preempt_depth: 0,
+            at_ns,
+            kind: EventKind::TracingMark { text },
+        }
+    }
+
     /// Converts an event of our block layer on the drive `dev`, submitted by `task`, whose process
     /// id is the submitter's number. Returns `None` if the kernel has no such trace event: the
     /// calls of a scheduler.
