@@ -323,6 +323,7 @@ pub fn takes_whole_numbers(key: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::registry;
 
     #[test]
     fn whole_numbers_are_told_from_fractions() {
@@ -337,7 +338,6 @@ mod tests {
             assert!(!takes_whole_numbers(key), "{key}");
         }
     }
-    use crate::registry;
 
     fn error_of(from: &str, to: &str) -> SpecError {
         let text = registry::text("mx100-256").expect("listed");

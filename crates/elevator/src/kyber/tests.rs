@@ -165,26 +165,40 @@ fn a_freed_token_runs_the_queues() {
     assert!(queue.dispatch().is_some());
 }
 
-#[test]
-fn contexts_are_run_in_the_order_in_which_they_began_to_wait() {
+/// A queue with a hardware context for each of so many CPUs.
+fn queue_of(hctxs: u32) -> TestQueue {
     let info = QueueInfo {
-        nr_hw_queues: 3,
-        nr_cpus: 3,
+        nr_hw_queues: hctxs,
+        nr_cpus: hctxs,
         ..queue_info()
     };
-    let mut queue = TestQueue::new(Box::new(Kyber::new(&info)));
+    TestQueue::new(Box::new(Kyber::new(&info)))
+}
+
+/// Inserts so many reads through a hardware context.
+fn insert_reads(queue: &mut TestQueue, hctx: usize, count: u64) {
+    for i in 0..count {
+        let id = queue.make(&bio(Op::Read, i * 100));
+        queue.with(|e, ctx| {
+            ctx.rqs[id].ctx = hctx as u16;
+            let mut list = RqList::new();
+            list.push_back(ctx.rqs, id);
+            e.insert_requests(ctx, hctx, &mut list, InsertAt::Tail);
+        });
+    }
+}
+
+fn dispatch(queue: &mut TestQueue, hctx: usize) -> Option<RequestId> {
+    queue.with(|e, ctx| e.dispatch_request(ctx, hctx))
+}
+
+#[test]
+fn contexts_are_run_in_the_order_in_which_they_began_to_wait() {
+    let mut queue = queue_of(3);
     let mut in_drive = Vec::new();
     for hctx in [0usize, 2, 1] {
-        for i in 0..300 {
-            let id = queue.make(&bio(Op::Read, i * 100));
-            queue.with(|e, ctx| {
-                ctx.rqs[id].ctx = hctx as u16;
-                let mut list = RqList::new();
-                list.push_back(ctx.rqs, id);
-                e.insert_requests(ctx, hctx, &mut list, InsertAt::Tail);
-            });
-        }
-        while let Some(id) = queue.with(|e, ctx| e.dispatch_request(ctx, hctx)) {
+        insert_reads(&mut queue, hctx, 300);
+        while let Some(id) = dispatch(&mut queue, hctx) {
             in_drive.push(id);
         }
     }
@@ -200,7 +214,7 @@ fn contexts_are_run_in_the_order_in_which_they_began_to_wait() {
     for (turn, order) in [(1, [0, 2, 1]), (2, [2, 1, 0]), (3, [1, 0, 2])] {
         let mut tokens = Vec::new();
         for hctx in order {
-            while let Some(id) = queue.with(|e, ctx| e.dispatch_request(ctx, hctx)) {
+            while let Some(id) = dispatch(&mut queue, hctx) {
                 tokens.push(hctx);
                 in_drive.push(id);
             }
@@ -218,26 +232,9 @@ fn contexts_are_run_in_the_order_in_which_they_began_to_wait() {
 /// (`kyber_get_domain_token`).
 #[test]
 fn a_context_that_got_a_token_no_longer_waits() {
-    let info = QueueInfo {
-        nr_hw_queues: 2,
-        nr_cpus: 2,
-        ..queue_info()
-    };
-    let mut queue = TestQueue::new(Box::new(Kyber::new(&info)));
-    let insert = |queue: &mut TestQueue, hctx: usize, count: u64| {
-        for i in 0..count {
-            let id = queue.make(&bio(Op::Read, i * 100));
-            queue.with(|e, ctx| {
-                ctx.rqs[id].ctx = hctx as u16;
-                let mut list = RqList::new();
-                list.push_back(ctx.rqs, id);
-                e.insert_requests(ctx, hctx, &mut list, InsertAt::Tail);
-            });
-        }
-    };
-    insert(&mut queue, 0, 300);
-    insert(&mut queue, 1, 1);
-    let dispatch = |queue: &mut TestQueue, hctx| queue.with(|e, ctx| e.dispatch_request(ctx, hctx));
+    let mut queue = queue_of(2);
+    insert_reads(&mut queue, 0, 300);
+    insert_reads(&mut queue, 1, 1);
     let mut in_drive = Vec::new();
     while let Some(id) = dispatch(&mut queue, 0) {
         in_drive.push(id);

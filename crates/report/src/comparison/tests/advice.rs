@@ -2,7 +2,7 @@ use blklab_stats::{Histogram, ProcessResults};
 
 use super::goals::victim_and_reader;
 use crate::comparison::{
-    Answer, Availability, Choices, Goals, QueueSetting, SchedulerRuns, compare,
+    Advice, Answer, Availability, Choices, Goals, QueueSetting, SchedulerRuns, compare,
 };
 use crate::sample_run::three_schedulers;
 use crate::{html, text};
@@ -446,6 +446,21 @@ fn a_shorter_tail_beyond_p99_is_no_gain() {
     assert_eq!(answer, Some(Answer::Keep("noop".to_string())));
 }
 
+/// The advice on noop, mq-deadline and kyber for the victim's 99th percentile.
+fn advice_for_victim(schedulers: &[SchedulerRuns]) -> Advice {
+    let mut choices = both();
+    let mut kyber = choices.rows[1].clone();
+    kyber.scheduler = "kyber".to_string();
+    choices.rows.push(kyber);
+    let mut comparison = compare(schedulers);
+    let goals = Goals {
+        goals: vec!["victim.read.p99".parse().expect("a goal")],
+        limits: Vec::new(),
+    };
+    comparison.judgement = Some(goals.evaluate(&comparison).expect("known jobs"));
+    choices.advise(&comparison).expect("a verdict")
+}
+
 #[test]
 fn of_rows_that_reach_the_goal_alike_the_cheapest_is_taken() {
     let mut schedulers = victim_and_reader();
@@ -457,17 +472,7 @@ fn of_rows_that_reach_the_goal_alike_the_cheapest_is_taken() {
         run.jobs[1].read.lat_ns.record_many(wait_ns, 100);
     }
     schedulers.push(cheap);
-    let mut choices = both();
-    let mut kyber = choices.rows[1].clone();
-    kyber.scheduler = "kyber".to_string();
-    choices.rows.push(kyber);
-    let mut comparison = compare(&schedulers);
-    let goals = Goals {
-        goals: vec!["victim.read.p99".parse().expect("a goal")],
-        limits: Vec::new(),
-    };
-    comparison.judgement = Some(goals.evaluate(&comparison).expect("known jobs"));
-    let advice = choices.advise(&comparison).expect("a verdict");
+    let advice = advice_for_victim(&schedulers);
     assert_eq!(advice.take.as_deref(), Some("kyber"), "{}", advice.sentence);
     assert_eq!(advice.price, "");
 }
@@ -488,17 +493,7 @@ fn a_little_that_is_sure_does_not_keep_out_much_that_is_likely() {
             run.jobs[1].read.lat_ns.record_many(wait_ns, 100);
         }
     }
-    let mut choices = both();
-    let mut kyber = choices.rows[1].clone();
-    kyber.scheduler = "kyber".to_string();
-    choices.rows.push(kyber);
-    let mut comparison = compare(&schedulers);
-    let goals = Goals {
-        goals: vec!["victim.read.p99".parse().expect("a goal")],
-        limits: Vec::new(),
-    };
-    comparison.judgement = Some(goals.evaluate(&comparison).expect("known jobs"));
-    let advice = choices.advise(&comparison).expect("a verdict");
+    let advice = advice_for_victim(&schedulers);
     assert!(
         advice
             .sentence
