@@ -19,8 +19,10 @@ use crate::tree::{Files, Still, Tree, mount_options};
 
 /// What `/proc/devices` would call the exports' driver.
 const DRIVER: &str = "blklab";
-/// The folders of what the present scheduler has: in a disk's folder, and in debugfs.
-const OF_SCHEDULER: [&str; 2] = ["queue/iosched", "sched"];
+/// The folder of what the present scheduler has in a disk's folder.
+const IOSCHED: &str = "queue/iosched";
+/// The same in debugfs: of the queue, and in the folder of each hardware context.
+const SCHED: &str = "sched";
 
 /// A mounted tree; dropping it unmounts it.
 pub(crate) struct MountedTree {
@@ -171,18 +173,16 @@ impl ExportFiles {
     /// Whether a folder is that of a scheduler's files, which come and go.
     fn is_of_scheduler(&self, sysfs: &Sysfs, folder: KobjectId) -> bool {
         let disk = self.place(sysfs, folder);
-        disk.is_some_and(|(_, path)| {
-            OF_SCHEDULER.contains(&&*path) || path.ends_with(&format!("/{}", OF_SCHEDULER[1]))
-        })
+        disk.is_some_and(|(_, path)| path == IOSCHED || path.rsplit('/').next() == Some(SCHED))
     }
 
     /// A scheduler comes and goes with its own files.
     fn forget_old_scheduler(sysfs: &mut Sysfs, top: KobjectId, now: &BTreeSet<String>) {
         let top = sysfs.path(top);
-        let mut folders: Vec<String> = OF_SCHEDULER.map(str::to_string).into();
+        let mut folders: Vec<String> = [IOSCHED, SCHED].map(str::to_string).into();
         let hctxs = (0..).map(|number| format!("hctx{number}"));
         let hctxs = hctxs.take_while(|hctx| sysfs.find(&format!("{top}/{hctx}")).is_some());
-        folders.extend(hctxs.map(|hctx| format!("{hctx}/{}", OF_SCHEDULER[1])));
+        folders.extend(hctxs.map(|hctx| format!("{hctx}/{SCHED}")));
         for folder in folders {
             let Some(shown) = sysfs.find(&format!("{top}/{folder}")) else {
                 continue;
