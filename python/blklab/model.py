@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterator, MutableMapping
 from typing import Any
@@ -93,7 +94,13 @@ class _Model(MutableMapping[str, Any]):
         self.changes = changes
 
     def _values(self) -> dict[str, Any]:
-        return dict(_blklab.description_values(self.kind, self.name, self.text))
+        return _values_of(self.kind, self.name, self.text)
+
+
+@functools.lru_cache(maxsize=16)
+def _values_of(kind: str, name: str, text: str) -> dict[str, Any]:
+    """The values of a description, read once for all keys that are asked for."""
+    return dict(_blklab.description_values(kind, name, text))
 
 
 class Drive(_Model):
