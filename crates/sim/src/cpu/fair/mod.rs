@@ -220,8 +220,8 @@ impl FairClass {
     }
 
     /// The CPU on which to wake a process: its last one if that is idle, else one of a core
-    /// that is idle, else an idle one (`select_idle_sibling`), else its last one again. A process that is still on
-    /// its queue wakes there (`ttwu_runnable`).
+    /// that is idle, else an idle one (`select_idle_sibling`), else its last one again. A
+    /// process that is still on its queue wakes there (`ttwu_runnable`).
     #[inline]
     pub(crate) fn select_cpu(&self, pid: usize, last: usize) -> usize {
         let task = &self.tasks[pid];
