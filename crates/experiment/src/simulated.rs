@@ -341,7 +341,7 @@ impl<'a> Simulated<'a> {
         let scheduler = setting.choice()?;
         check_front_end(&self.machines.0[machine].model, front_end)?;
         check_queue(&scheduler, &self.drives.0[drive].model, front_end)?;
-        let cpus = self.machines.0[machine].model.cpus;
+        let cpus = self.machines.0[machine].model.cpus();
         let input = match self.work {
             WorkloadSource::Job(source) => Input::Job(self.jobs.read(source, cpus, setting)?),
             WorkloadSource::Trace(file) | WorkloadSource::Calls { file, .. }

@@ -122,8 +122,8 @@ impl Target {
         let (drive, _) = setting.simulated_drive().map_err(Error::Mistake)?;
         let (machine, _) = Machine::load(&setting.machine).map_err(Error::Mistake)?;
         let (kind, queues) = match &setting.front_end {
-            Some(text) => behind(&NamedFrontEnd::parse(text)?, text, machine.cpus),
-            None => attached(&drive, machine.cpus),
+            Some(text) => behind(&NamedFrontEnd::parse(text)?, text, machine.cpus()),
+            None => attached(&drive, machine.cpus()),
         };
         let identity = drive.identity();
         let mut target = kind.target(Vec::new());

@@ -22,9 +22,7 @@ pub struct Machine {
     pub name: String,
     /// One line of help.
     pub description: String,
-    /// Processors, hyper-threads included.
-    pub cpus: u32,
-    /// The sockets and cores that they are in.
+    /// The processors, and the sockets and cores that they are in.
     pub topology: Topology,
     /// The socket that the drives are attached to.
     pub drive_socket: u32,
@@ -482,6 +480,11 @@ const MACHINES: Shipped = shipped!("machine", "../../../machines":
 );
 
 impl Machine {
+    /// The number of processors, hyper-threads included.
+    pub fn cpus(&self) -> u32 {
+        self.topology.cpus
+    }
+
     /// The one that is simulated where none is named.
     pub const DEFAULT: &'static str = "server-8";
 
@@ -611,7 +614,6 @@ impl Machine {
         Ok(Machine {
             name: name.to_string(),
             description,
-            cpus: cpu.count,
             topology,
             drive_socket: cpu.drive_socket,
             irq_cpu: (cpu.irq_cpu).unwrap_or(topology.first_of(cpu.drive_socket as usize) as u32),
@@ -648,7 +650,7 @@ mod tests {
             let machine = Machine::find(name)
                 .expect("listed")
                 .unwrap_or_else(|e| panic!("{e}"));
-            assert!(machine.cpus > 0 && !machine.description.is_empty());
+            assert!(machine.cpus() > 0 && !machine.description.is_empty());
         }
     }
 

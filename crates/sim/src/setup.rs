@@ -522,12 +522,12 @@ pub(crate) fn check_fit(
 }
 
 fn check_cpus(spec: &JobSpec, machine: &Machine) -> Result<(), JobError> {
-    match spec.cpus.iter().find(|&&cpu| cpu >= machine.cpus) {
+    match spec.cpus.iter().find(|&&cpu| cpu >= machine.cpus()) {
         None => Ok(()),
         Some(cpu) => Err(spec.mistake(
             &["cpus_allowed", "cpumask"],
             format!("{} has no CPU {cpu}", machine.name),
-            format!("0 to {}", machine.cpus - 1),
+            format!("0 to {}", machine.cpus() - 1),
         )),
     }
 }

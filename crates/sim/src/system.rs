@@ -47,7 +47,6 @@ struct DiskTemplate {
     spec: DriveSpec,
     attachment: Attachment,
     scheduler: SchedulerChoice,
-    cpus: u32,
     topology: Topology,
     irq_cpu: usize,
     seed: u64,
@@ -67,10 +66,10 @@ impl System {
         let machine = setup.machine;
         System {
             disks: Vec::new(),
-            cpus: Cpus::new(machine.cpus, machine.costs.coldness(), setup.seed)
+            cpus: Cpus::new(machine.cpus(), machine.costs.coldness(), setup.seed)
                 .with_clock(machine.ondemand)
                 .with_topology(machine.topology),
-            fair: FairClass::new(machine.cpus, machine.cpu_scheduler, setup.seed)
+            fair: FairClass::new(machine.cpus(), machine.cpu_scheduler, setup.seed)
                 .with_topology(machine.topology),
             timers: Timers::default(),
             tag_waiters: Vec::new(),
@@ -84,7 +83,6 @@ impl System {
                 spec: setup.drive.clone(),
                 attachment: machine.attachment(setup.drive, setup.front_end),
                 scheduler: setup.scheduler.clone(),
-                cpus: machine.cpus,
                 topology: machine.topology,
                 irq_cpu: machine.irq_cpu as usize,
                 seed: setup.seed,
@@ -104,7 +102,13 @@ impl System {
         let t = &self.template;
         let number = self.disks.len();
         let seed = disk_seed(t.seed, number);
-        let mut disk = Disk::new(name, (&t.spec, t.attachment), &t.scheduler, t.cpus, seed)?;
+        let mut disk = Disk::new(
+            name,
+            (&t.spec, t.attachment),
+            &t.scheduler,
+            t.topology.cpus,
+            seed,
+        )?;
         disk.queue.set_runs_inline(t.runs_inline);
         disk.queue.set_sockets(|cpu| t.topology.socket_of(cpu));
         disk.set_irq_cpu(t.irq_cpu);

@@ -60,7 +60,7 @@ impl Bench {
         let mut rows = self.rows.clone();
         // More threads than CPUs share all that there are.
         rows.iter_mut()
-            .for_each(|row| row.cores = row.cores.min(machine.cpus));
+            .for_each(|row| row.cores = row.cores.min(machine.cpus()));
         rows.retain(|row| match cases(std::slice::from_ref(row), self.settles) {
             Ok(_) => true,
             Err(why) => {

@@ -255,7 +255,7 @@ impl FileLayer {
         );
         let mut layer = FileLayer {
             vfs: Rc::new(vfs),
-            nodes: (0..machine.cpus as usize)
+            nodes: (0..machine.cpus() as usize)
                 .map(|cpu| topology.socket_of(cpu) as u8)
                 .collect(),
             read_ahead_kb: caching.read_ahead_kb,

@@ -281,7 +281,7 @@ impl Started {
             started.system.throttle_writes();
         }
         started.add_processes((setup, job), &numbered, &files)?;
-        started.add_kernel_threads(machine.cpus as usize - 1);
+        started.add_kernel_threads(machine.cpus() as usize - 1);
         started.add_workers(setup);
         started.add_servers(setup);
         let drives = started.system.disks.len();
@@ -396,7 +396,7 @@ impl Started {
             let (line, what) = (prepared.line, program::NO_FILES);
             return Err(SetupError::Calls(format!("{file}:{line}: {what}")));
         }
-        let cpus = setup.machine.cpus as usize;
+        let cpus = setup.machine.cpus() as usize;
         let drive = (&system.disks[0], capacity_bytes);
         let programs = program::programs((list, file), (&mut layer, drive), costs, cpus)?;
         system.add_files(layer);
@@ -516,7 +516,7 @@ impl Started {
             let Some(driver) = disk.driver.as_served() else {
                 continue;
             };
-            for line in 0..driver.start(setup.machine.cpus as usize) {
+            for line in 0..driver.start(setup.machine.cpus() as usize) {
                 // One number for the server, one for the kernel's thread behind it.
                 let pid = self.processes.len() + 2 * self.servers.len();
                 let kind = (front_end.kind, costs);

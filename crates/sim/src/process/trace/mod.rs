@@ -104,7 +104,7 @@ impl TraceProcess {
             id,
             file: file.to_string(),
             arrivals: Arrivals::new(replay, reader, file)?,
-            cpus: machine.cpus,
+            cpus: machine.cpus(),
             drive,
             devices: Vec::new(),
             ios: Slab::new(),
