@@ -15,7 +15,7 @@ demo: build
 	@echo "The same as a page: demo.html"
 
 build:
-	$(CARGO) build --release --locked -p blklab
+	$(CARGO) build --release --locked -p blklab-cli
 
 # The same program, optimised for what it did in jobs of ours: a tenth faster, in
 # three times the time. `make build` puts the ordinary one back.
@@ -63,7 +63,7 @@ images: setup
 # Kills the server of each front end a hundred times under load; `make test` does so once or
 # twice.
 kills: setup build
-	BLKLAB_KILLS=100 $(CARGO) test --locked -p blklab --test command -- \
+	BLKLAB_KILLS=100 $(CARGO) test --locked -p blklab-cli --test command -- \
 		what_was_flushed_outlives_a_kill a_killed_server_s_successor server_is_killed
 
 # What CI checks beside the tests.
@@ -71,7 +71,7 @@ check:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	$(CARGO) check --package blklab-elevator --no-default-features --locked
-	$(CARGO) check --package blklab-simulated-disk --no-default-features --locked
+	$(CARGO) check --package blklab --no-default-features --locked
 	$(CARGO) clippy --package blklab-tables --features arrow --all-targets --locked -- -D warnings
 	$(CARGO) check --manifest-path fuzz/Cargo.toml --target-dir target/fuzz --locked
 	$(CARGO) fmt --manifest-path python/Cargo.toml --check

@@ -39,7 +39,7 @@ if [ -z "$profdata" ]; then
     echo "SKIPPED: the build by profile needs llvm-profdata of LLVM $llvm" \
         "(rustup component add llvm-tools, or the package llvm-$llvm)"
     echo "An ordinary build instead."
-    exec "$cargo" build --release --locked -p blklab
+    exec "$cargo" build --release --locked -p blklab-cli
 fi
 
 # Afresh: cargo does not see whether a profile of the same name is another.
@@ -54,7 +54,7 @@ trap '[ -z "$server" ] || kill "$server" 2>/dev/null || :; rm -rf "$place" "$pgo
 # goes without the flag.
 build() {
     RUSTFLAGS="${RUSTFLAGS:-} $1" CARGO_TARGET_DIR="$pgo" \
-        "$cargo" build --release --locked -p blklab --target "$host"
+        "$cargo" build --release --locked -p blklab-cli --target "$host"
     cp "$pgo/$host/release/blklab" "$place/blklab"
 }
 

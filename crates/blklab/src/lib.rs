@@ -5,14 +5,14 @@
 //! may be lost or torn at a power cut, and reads may have the faults that the drive is configured
 //! with ([`Faults`]). [`SimulatedStorage::set_power_cut`] says what becomes of unflushed writes.
 //!
-//! `cargo bench --package blklab-simulated-disk` measures what a request takes a CPU, and
-//! `cargo run --package blklab-simulated-disk --example append_log` shows a power cut.
+//! `cargo bench --package blklab` measures what a request takes a CPU, and
+//! `cargo run --package blklab --example append_log` shows a power cut.
 //!
 //! Without the feature `std` the crate and all below it need only `alloc`. Drives and schedulers are
 //! then those that are shipped, by name; messages on unknown names do not tell the nearest.
 //!
 //! ```
-//! use blklab_simulated_disk::{Faults, Nanos, Setup, SimulatedStorage};
+//! use blklab::{Faults, Nanos, Setup, SimulatedStorage};
 //!
 //! let faults = Faults::parse("stall=0.01:30ms").unwrap();
 //! let setup = Setup::named("nvme", "mq-deadline").unwrap().with_faults(faults);

@@ -1,6 +1,6 @@
 //! A log that is appended to and flushed until the power fails: how much of it is left?
 
-use blklab_simulated_disk::{Nanos, PowerCut, Setup, SimulatedStorage};
+use blklab::{Nanos, PowerCut, Setup, SimulatedStorage};
 
 const RECORD_BYTES: usize = 4096;
 

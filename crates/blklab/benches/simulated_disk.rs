@@ -1,7 +1,7 @@
 //! The cost of a request in CPU time.
 #![allow(missing_docs)] // criterion_group! makes a public function without any.
 
-use blklab_simulated_disk::{Call, Nanos, Op, Setup, SimulatedDisk};
+use blklab::{Call, Nanos, Op, Setup, SimulatedDisk};
 use criterion::{Criterion, criterion_group, criterion_main};
 
 const DEPTH: u64 = 32;
