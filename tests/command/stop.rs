@@ -72,6 +72,21 @@ fn ctrl_c_ends_a_run_with_what_it_has_done() {
     assert!(done.took < Duration::from_secs(5), "{:?}", done.took);
 }
 
+/// Of programs that wait for each other none is left behind.
+#[test]
+fn ctrl_c_ends_a_list_of_calls_with_what_it_has_done() {
+    let place = Place::new();
+    let list = "file /f 4M\n[reader]\nopen f /f read\nrepeat 400000000\n  pread f 4K 0\nend\n\
+                [waiter]\nwait reader\n[sleeper]\nsleep 1000s\n";
+    place.file("a.calls", list);
+    let args = ["run", "a.calls", "--drive", "nvme", "--fs", "ext2"];
+    let done = interrupted(&place, &args, Duration::from_millis(700));
+    assert_eq!(done.status, Some(130), "{}", done.err);
+    assert!(done.err.contains("the run ends here"), "{}", done.err);
+    assert!(done.out.contains("pread"), "{}", done.out);
+    assert!(done.took < Duration::from_secs(5), "{:?}", done.took);
+}
+
 #[test]
 fn ctrl_c_ends_tune_with_the_best_so_far() {
     let place = Place::new();

@@ -516,7 +516,7 @@ impl World for Simulated<'_> {
             }
             match (self.is_abandoned(), self.keeps_aborted) {
                 (false, _) => ControlFlow::Continue(()),
-                (true, true) => ControlFlow::Break(BreakOff::Jobs),
+                (true, true) => ControlFlow::Break(BreakOff::Work),
                 (true, false) => ControlFlow::Break(BreakOff::Run),
             }
         };

@@ -23,7 +23,6 @@ use blklab_workload::fio::JobSpec;
 
 use crate::setup::SetupError;
 use crate::system::System;
-use crate::timers::Timers;
 use job::JobProcess;
 use kernel_threads::KernelThreads;
 use program::ProgramProcess;
@@ -152,12 +151,13 @@ impl Process {
         }
     }
 
-    /// Has it issue nothing more (`exitall`).
-    pub(crate) fn stop(&mut self, now: Nanos, timers: &mut Timers) {
+    /// Has it issue nothing more (`exitall`, and a run that is broken off).
+    pub(crate) fn stop(&mut self, now: Nanos, system: &mut System) {
         match &mut self.kind {
-            Job(p) => p.stop(now, timers),
-            // No job beside it could ask for that.
-            Trace(_) | Program(_) | Kernel(_) => {}
+            Job(p) => p.stop(now, &mut system.timers),
+            Trace(p) => p.stop(now, system),
+            Program(p) => p.stop(now, system),
+            Kernel(_) => {}
         }
     }
 

@@ -40,8 +40,8 @@ const EVENTS_WATCHED: u32 = 1 << 16;
 /// How who watches a run breaks it off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BreakOff {
-    /// Jobs issue nothing more, as if their time were over. Traces and lists of calls go on.
-    Jobs,
+    /// Jobs, traces and lists of calls issue nothing more, as if their time were over.
+    Work,
     /// The run is abandoned.
     Run,
 }
@@ -68,10 +68,10 @@ pub fn run_watched(
         }
         match watch(simulation.clock.now()) {
             ControlFlow::Continue(()) => {}
-            ControlFlow::Break(BreakOff::Jobs) if are_stopped => {}
-            ControlFlow::Break(BreakOff::Jobs) => {
+            ControlFlow::Break(BreakOff::Work) if are_stopped => {}
+            ControlFlow::Break(BreakOff::Work) => {
                 are_stopped = true;
-                simulation.stop_jobs();
+                simulation.stop_work();
             }
             ControlFlow::Break(BreakOff::Run) => return Err(SetupError::Abandoned),
         }
@@ -128,12 +128,11 @@ impl Simulation {
         }
     }
 
-    /// Has all jobs issue nothing more.
-    fn stop_jobs(&mut self) {
-        let now = self.clock.now();
-        let timers = &mut self.system.timers;
+    /// Has all processes issue nothing more.
+    fn stop_work(&mut self) {
+        let (now, system) = (self.clock.now(), &mut self.system);
         let running = self.processes.iter_mut().filter(|p| !p.has_exited());
-        running.for_each(|process| process.stop(now, timers));
+        running.for_each(|process| process.stop(now, system));
     }
 
     /// Lets time pass to the next event and everything happen that happens

@@ -227,7 +227,7 @@ impl Simulation {
                 ExitWhat::Stonewall => !self.starts.has(other),
             };
             if stops {
-                process.stop(now, &mut self.system.timers);
+                process.stop(now, &mut self.system);
                 if self.starts.delayed[other] {
                     // It has nothing to wait for.
                     self.system.timers.set(now, other);

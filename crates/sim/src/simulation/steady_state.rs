@@ -120,7 +120,7 @@ impl Simulation {
                 continue;
             }
             for member in &watched.members {
-                self.processes[member.pid].stop(now, &mut self.system.timers);
+                self.processes[member.pid].stop(now, &mut self.system);
             }
         }
         let is_open = |w: &Watched| {

@@ -14,11 +14,12 @@ mod one_mistake;
 mod texts;
 
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 
 use blklab_blk::Nanos;
 use blklab_device::registry;
 use blklab_elevator::SchedulerChoice;
-use blklab_sim::{Caching, Machine, Setup, SetupError, Workload, run};
+use blklab_sim::{BreakOff, Caching, Machine, Setup, SetupError, Workload, run_watched};
 use blklab_stats::{Results, Window};
 use blklab_workload::fio::{self, JobFile};
 
@@ -48,12 +49,22 @@ impl On<'_> {
         workload: Workload<'_>,
         change: impl FnOnce(&mut Setup<'_>),
     ) -> Result<Results, SetupError> {
+        let mut goes_on = |_| ControlFlow::Continue(());
+        self.run_watched(workload, change, &mut goes_on)
+    }
+
+    fn run_watched(
+        self,
+        workload: Workload<'_>,
+        change: impl FnOnce(&mut Setup<'_>),
+        watch: &mut dyn FnMut(Nanos) -> ControlFlow<BreakOff>,
+    ) -> Result<Results, SetupError> {
         let machine = Machine::find(self.machine).expect("known").expect("valid");
         let drive = registry::find(self.drive).expect("known").expect("valid");
         let scheduler = SchedulerChoice::named(self.scheduler).expect("known");
         let mut setup = Setup::new(workload, &machine, &drive, &scheduler);
         change(&mut setup);
-        run(&setup)
+        run_watched(&setup, watch)
     }
 }
 

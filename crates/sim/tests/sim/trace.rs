@@ -1,9 +1,11 @@
 //! Replays of small traces whose times can be told beforehand: the null drive
 //! takes 10 us for everything.
 
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 
-use blklab_sim::{Replay, ReplayMode, Workload};
+use blklab_blk::Nanos;
+use blklab_sim::{BreakOff, Replay, ReplayMode, Workload};
 use blklab_stats::Results;
 
 use crate::On;
@@ -119,6 +121,31 @@ fn a_replay_ends_with_its_last_io() {
             "{scheduler}"
         );
     }
+}
+
+#[test]
+fn a_replay_that_is_broken_off_has_what_it_has_done() {
+    const READS: u64 = 100_000;
+    let reads: Vec<_> = (0..READS).map(|n| (n, 1, 'Q', n * 8)).collect();
+    let path = file("broken-off.trace", &blkparse(&reads));
+    let workload = Workload::Trace {
+        file: path.to_str().expect("plain letters"),
+        replay: Replay::default(),
+    };
+    let on = On {
+        machine: "generic-8",
+        drive: "null",
+        scheduler: "none",
+    };
+    let mut reached = Nanos::ZERO;
+    let done = on.run_watched(workload, |_| {}, &mut |now| {
+        reached = reached.max(now);
+        ControlFlow::Break(BreakOff::Work)
+    });
+    let done = done.expect("results");
+    let ios = done.jobs[0].read.ios;
+    assert!(0 < ios && ios < READS, "{ios}");
+    assert!(reached > Nanos::ZERO && done.elapsed_ns <= reached.0 + SERVICE_NS);
 }
 
 #[test]

@@ -123,8 +123,8 @@ pub(crate) struct ProcessTable {
     notified: Vec<u64>,
     /// By program, the programs that wait for its end.
     waiters: Vec<Vec<usize>>,
-    /// A program has failed, and none is started any more.
-    has_failed: bool,
+    /// A program has failed, or the run is broken off: none is started any more.
+    is_ending: bool,
 }
 
 /// A process of a list, or a thread of one.
@@ -191,7 +191,7 @@ pub(crate) fn programs(
         ended: vec![false; scripts.len()],
         notified: vec![0; scripts.len()],
         waiters: vec![Vec::new(); scripts.len()],
-        has_failed: false,
+        is_ending: false,
     }));
     let names = CALLS.iter().map(|call| call.name).chain(["exit"]);
     let kinds: Vec<CallTimes> = names.map(CallTimes::new).collect();
@@ -327,23 +327,23 @@ impl ProgramProcess {
                 self.wake_up(now, system);
             }
         }
-        let (has_failed, is_started) = {
+        let (is_ending, is_started) = {
             let table = self.process_table.borrow();
-            (table.has_failed, table.started[self.id])
+            (table.is_ending, table.started[self.id])
         };
         if let State::AwaitsSignals(since, signals) = self.state
-            && !has_failed
+            && !is_ending
             && self.has_taken_signals(now, signals, system)
         {
             self.times().waits_ns += now.saturating_sub(since).0;
             return self.wake_up(now, system);
         }
         match self.state {
-            State::AwaitsStart | State::AwaitsSignals(..) if has_failed => self.exit(now, system),
+            State::AwaitsStart | State::AwaitsSignals(..) if is_ending => self.exit(now, system),
             State::AwaitsStart if self.is_handler => self.handle_next(now, system),
             State::AwaitsStart if is_started => self.begin(now, system),
             State::AwaitsProgram(other)
-                if has_failed || self.process_table.borrow().ended[other] =>
+                if is_ending || self.process_table.borrow().ended[other] =>
             {
                 self.times().waits_ns += now.saturating_sub(self.called).0;
                 self.wake_up(now, system);
@@ -736,14 +736,26 @@ impl ProgramProcess {
         }
         let message = format!("{}:{line}: {}: {what}", self.list, CALLS[kind].name);
         self.failure = Some(SetupError::Calls(message));
-        let programs = {
-            let mut table = self.process_table.borrow_mut();
-            table.has_failed = true;
-            table.ended.len()
-        };
-        // Programs that wait for it, or to be started, end too.
-        system.next_turn.extend(0..programs);
+        self.start_no_more(system);
         self.exit(now, system);
+    }
+
+    /// Programs that wait for another, or to be started, end.
+    fn start_no_more(&mut self, system: &mut System) {
+        let mut table = self.process_table.borrow_mut();
+        if !std::mem::replace(&mut table.is_ending, true) {
+            system.next_turn.extend(0..table.ended.len());
+        }
+    }
+
+    /// Has it make no further call. The one that it is in goes on to its end.
+    pub(crate) fn stop(&mut self, now: Nanos, system: &mut System) {
+        self.next = self.script.instructions.len();
+        if let State::Asleep(until) = &mut self.state {
+            *until = now;
+            system.timers.set(now, self.id);
+        }
+        self.start_no_more(system);
     }
 
     /// The end of a program: the last thread of a process closes its files.

@@ -18,6 +18,8 @@ pub(super) struct Arrivals {
     jitter: Option<SplitMix64>,
     /// When the next I/O arrives, once that is known.
     next_at: Option<Nanos>,
+    /// Nothing more arrives.
+    is_stopped: bool,
 }
 
 /// The I/Os of a trace, and what each of them waits for.
@@ -63,6 +65,7 @@ impl Arrivals {
             waits_for,
             jitter: replay.jitter.map(SplitMix64::seed_from_u64),
             next_at: None,
+            is_stopped: false,
         };
         arrivals.read_next()?;
         Ok(arrivals)
@@ -77,9 +80,17 @@ impl Arrivals {
         Ok(())
     }
 
+    /// Lets nothing more arrive.
+    pub(super) fn stop(&mut self) {
+        self.is_stopped = true;
+    }
+
     /// When the next I/O arrives: [`Nanos::MAX`] where that is not known yet, or
     /// never.
     pub(super) fn next(&mut self, now: Nanos, in_flight: u32) -> Result<Nanos, SetupError> {
+        if self.is_stopped {
+            return Ok(Nanos::MAX);
+        }
         if self.next_at.is_none() {
             self.next_at = self.waits_until(now, in_flight)?.map(|at| {
                 let delay_ns = self

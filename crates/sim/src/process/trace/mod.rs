@@ -132,11 +132,21 @@ impl TraceProcess {
     /// It was called for the next arrival. One I/O is submitted at a time, so that
     /// the block layer and drives come to what is due in between.
     pub(crate) fn go_on(&mut self, now: Nanos, system: &mut System) {
+        if self.is_over {
+            return;
+        }
         self.is_called = false;
         match self.submit_due(now, system) {
             Ok(()) => self.call_for_next(now, system),
             Err(error) => self.fail(error),
         }
+    }
+
+    /// Has it issue nothing more. It ends with the I/Os that are under way.
+    pub(crate) fn stop(&mut self, now: Nanos, system: &mut System) {
+        self.arrivals.stop();
+        system.timers.set(now, self.id);
+        self.is_called = true;
     }
 
     fn in_flight(&self) -> u32 {
