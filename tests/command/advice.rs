@@ -113,6 +113,36 @@ fn an_answer_that_depends_is_tried_at_assumed_values_too() {
     assert!(assumed.starts_with(said), "{assumed}");
 }
 
+/// When processes start decides nothing where there is one, or where their I/O is drawn.
+#[test]
+fn how_far_apart_processes_start_is_assumed_where_they_would_go_in_step() {
+    let place = place();
+    let untried = |rw: &str, processes: &str| {
+        let job = "[a]\nfilename=/dev/x\ndirect=1\nruntime=10ms\ntime_based\nbs=4k\n";
+        let job = format!("{job}rw={rw}\nnumjobs={processes}\nsize=16m\n");
+        place.file("step.fio", &job);
+        let args = ["compare", "step.fio", "--drive", "narrow.toml"];
+        let more = [
+            "--schedulers",
+            "none,mq-deadline",
+            "--repeats",
+            "2",
+            "--assumed",
+            "0",
+        ];
+        let json = place.json(&[&args[..], &more].concat());
+        let said = json["advice"]["assumed"].as_str().expect("a sentence");
+        let number = said
+            .split(' ')
+            .nth(1)
+            .and_then(|word| word.parse::<u32>().ok());
+        number.unwrap_or_else(|| panic!("{said}"))
+    };
+    let alone = untried("read", "1");
+    assert_eq!(untried("randread", "2"), alone);
+    assert_eq!(untried("read", "2"), alone + 1);
+}
+
 #[test]
 fn a_tunable_and_a_queue_setting_are_typed_too() {
     let options = ["--nomerges", "2", "--assumed", "0"];

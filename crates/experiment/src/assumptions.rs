@@ -48,6 +48,9 @@ impl<'a> Simulated<'a> {
     /// Returns whether a run can depend on the value of a key, judged by the words in
     /// the key.
     fn touches(&self, key: &str, settings: &[Setting]) -> bool {
+        if key == "programs.start_spread_us" {
+            return self.starts_are_spread();
+        }
         let does = |direction| match self.work {
             WorkloadSource::Trace(_) | WorkloadSource::Calls { .. } => true,
             WorkloadSource::Job(_) => {
@@ -72,6 +75,16 @@ impl<'a> Simulated<'a> {
             None if is_of(&["read"]) => does(Direction::Read),
             None => true,
         }
+    }
+
+    /// Returns whether one of several processes would do the same in step with others in
+    /// every repeat.
+    fn starts_are_spread(&self) -> bool {
+        let mut jobs = self.jobs.iter().map(|job| &job.jobs);
+        jobs.any(|specs| {
+            let processes: u32 = specs.iter().map(|spec| spec.processes).sum();
+            processes > 1 && specs.iter().any(|spec| !spec.draws())
+        })
     }
 
     /// Returns the same work under the same settings, with an assumed value replaced by

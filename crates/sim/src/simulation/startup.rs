@@ -7,7 +7,7 @@ use std::sync::Arc;
 use blklab_blk::{Nanos, SECTOR_SIZE};
 use blklab_workload::calls::CallList;
 use blklab_workload::fio::{Direction, ExitWhat, JobFile, JobSpec};
-use blklab_workload::generate::{Process as Numbered, processes};
+use blklab_workload::generate::{Process as Numbered, Seeds, processes};
 use blklab_workload::trace::DriveSize;
 
 use super::Simulation;
@@ -450,10 +450,13 @@ impl Started {
             }
             let zones = (&mut self.system.zones, zones_of(setup.drive));
             let plan = Plan::new(spec, (n, pid), files.of_process(pid), zones, setup.seed)?;
-            let spread = match numbered.len() {
-                1 => Nanos::ZERO,
-                _ => plan.start_spread(),
+            // A process among others would do its I/O in step with them.
+            let most_us = match numbered.len() {
+                1 => 0,
+                _ => setup.machine.start_spread_us,
             };
+            let seeds = Seeds::new(spec, n.thread_number, setup.seed);
+            let spread = Nanos::from_micros(seeds.start_spread_us(spec, most_us));
             self.starts.add(PendingStart {
                 pid,
                 after: (wall > 0).then_some(wall),

@@ -46,9 +46,6 @@ impl Random {
     }
 }
 
-/// How far apart processes start that draw nothing else: a few turns of a disk. Assumed.
-const START_SPREAD_US: u64 = 20_000;
-
 /// fio's default `randseed`.
 const DEFAULT_SEED: u64 = 0x89;
 
@@ -154,14 +151,14 @@ impl Seeds {
         low + self.stream(Stream::StartDelay).below(span)
     }
 
-    /// Returns how much later than its job says this process starts, in microseconds: a time that
-    /// is drawn where nothing else of its I/O is.
+    /// Returns how much later than its job says this process starts, in microseconds and below
+    /// `most_us`: a time that is drawn where nothing else of its I/O is.
     ///
     /// Processes that all start at once, do their I/O in step and meet the same in every repeat
     /// are one sample, whose result hangs on how their steps fall. None start so in a real system.
-    pub fn start_spread_us(&self, spec: &JobSpec) -> u64 {
+    pub fn start_spread_us(&self, spec: &JobSpec, most_us: u64) -> u64 {
         match self.varies && !spec.draws() {
-            true => self.stream(Stream::StartSpread).below(START_SPREAD_US),
+            true => self.stream(Stream::StartSpread).below(most_us),
             false => 0,
         }
     }

@@ -92,7 +92,6 @@ pub(crate) struct Plan {
     ramp: Nanos,
     runtime: Nanos,
     start_delay: Nanos,
-    start_spread: Nanos,
     started: Option<Nanos>,
     stopped: bool,
     /// Its work is done before its end (`latency_target`).
@@ -151,7 +150,6 @@ impl Plan {
                 us => Nanos::from_micros(us),
             },
             start_delay: Nanos::from_micros(seeds.start_delay_us(spec)),
-            start_spread: Nanos::from_micros(seeds.start_spread_us(spec)),
             started: None,
             stopped: false,
             completed_early: false,
@@ -189,11 +187,6 @@ impl Plan {
     /// How long after everything else the process starts.
     pub(crate) fn start_delay(&self) -> Nanos {
         self.start_delay
-    }
-
-    /// How much later it starts where there are others, whose I/O it would do in step with.
-    pub(crate) fn start_spread(&self) -> Nanos {
-        self.start_spread
     }
 
     /// The process starts.
