@@ -140,7 +140,7 @@ impl Figures {
 
 /// Drives of the list that are no drive of a maker's nor of a class, so that nobody
 /// publishes figures of them, and why.
-const STAND_INS: [(&str, &str); 7] = [
+const STAND_INS: [(&str, &str); 6] = [
     ("null", "only takes time"),
     ("loop", "a file on another drive"),
     ("memory", "a file in memory"),
@@ -149,10 +149,6 @@ const STAND_INS: [(&str, &str); 7] = [
         "MQSim's own description, judged against MQSim",
     ),
     ("mqsim-ideal", "likewise"),
-    (
-        "nvme",
-        "a plain drive of its class, every value of which is assumed",
-    ),
     (
         "sd-card-hybrid",
         "sd-card from inside, for what its mapping does",
