@@ -236,7 +236,7 @@ pub(crate) struct ConformArgs {
 
     /// Agreement that every run of --whole needs, in percent, instead of 99.5, or 95 with
     /// io.cost or zones
-    #[arg(long, value_name = "P")]
+    #[arg(long, value_name = "P", requires = "whole")]
     pub(crate) min_percent: Option<f64>,
 
     /// Recorded traces: tracefs text, plain or gzipped, with NAME.json beside each
