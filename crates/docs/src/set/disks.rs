@@ -259,10 +259,36 @@ fn describe(
     slips: &[&Record],
     seeks: &[&Record],
 ) -> Result<String, String> {
+    let layout = Layout::new(fact, zones, slips)?;
+    let head = format!(
+        "description = {:?}\ninterface = \"ahci\"\nmodel = \"hdd\"\n\
+         [host]\ncapacity_bytes = {}\nphysical_block_bytes = 512\nqueue_depth = 1\n",
+        fact.text("model")?,
+        layout.sectors * 512
+    );
+    let tables = [
+        head,
+        link(fact)?,
+        overheads(fact)?,
+        mechanics(fact, zones, (&layout, seeks))?,
+        cache(fact)?,
+    ];
+    Ok(tables.concat())
+}
+
+/// Returns a fact in milliseconds as microseconds.
+fn us(fact: &Record, column: &str) -> Result<f64, String> {
+    Ok(fact.number::<f64>(column)? * 1e3)
+}
+
+/// Returns whether a disk reports writes that are in its buffer as done.
+fn writes_back(fact: &Record) -> Result<bool, String> {
+    Ok(fact.number::<u32>("fast_write_level")? > 0)
+}
+
+fn link(fact: &Record) -> Result<String, String> {
     let name = fact.text("disk")?;
-    let figure = |column: &str| fact.number::<f64>(column);
-    let code = |column: &str| fact.number::<u32>(column);
-    let own_ms = figure("bus_ms_per_block")?;
+    let own_ms: f64 = fact.number("bus_ms_per_block")?;
     let host = HOST_BUSES.iter().find(|(disk, ..)| *disk == name);
     let (bus_ms, watermark) = match host {
         Some((_, host_ms, watermark)) if own_ms == 0.0 => (*host_ms, *watermark),
@@ -270,97 +296,85 @@ fn describe(
     };
     // An unknown bus is no limit.
     let bus_mb_s = (0.512 / bus_ms.max(1e-3)).clamp(1.0, 1e6);
-    let level = code("fast_write_level")?;
-    let write = if level == 0 {
-        "write_miss"
-    } else {
-        "write_hit"
-    };
-    let prepared_ms = figure("data_prep_ms")?;
-    let us = |column: &str, more_ms: f64| Ok::<f64, String>((figure(column)? + more_ms) * 1e3);
-    let segment_blocks = code("segment_blocks")?;
-    let spares_on_track = match code("sparing_scheme")? {
-        SPARES_ON_TRACK => zones.first().map_or(Ok(0), |zone| zone.number("spares"))?,
-        _ => 0,
-    };
-    let layout = Layout::new(fact, zones, slips)?;
-    let mut text = format!(
-        "description = {:?}\ninterface = \"ahci\"\nmodel = \"hdd\"\n",
-        fact.text("model")?
-    );
-    let mut line = |text_line: String| {
-        let _ = writeln!(text, "{text_line}");
-    };
-    line(format!(
-        "[host]\ncapacity_bytes = {}\nphysical_block_bytes = 512\nqueue_depth = 1",
-        layout.sectors * 512
-    ));
-    line(format!(
+    Ok(format!(
         "[link]\nbandwidth_mb_s = {bus_mb_s:.6}\nsubmit_us = 0\ncomplete_us = 0\n\
-         read_watermark = {watermark:.2}\nwrite_watermark = {watermark:.2}"
-    ));
-    line("[controller]\ncommand_us = 0\nscheduling = \"fcfs\"\n[overheads]".to_string());
-    for (key, column, more_ms) in [
-        ("read_hit_after_read", "read_hit_after_read_ms", prepared_ms),
-        (
-            "read_hit_after_write",
-            "read_hit_after_write_ms",
-            prepared_ms,
-        ),
-        ("read_miss_after_read", "read_miss_after_read_ms", 0.0),
-        ("read_miss_after_write", "read_miss_after_write_ms", 0.0),
-        ("write_after_read", &format!("{write}_after_read_ms"), 0.0),
-        ("write_after_write", &format!("{write}_after_write_ms"), 0.0),
-        ("read_end", "read_completion_ms", 0.0),
+         read_watermark = {watermark:.2}\nwrite_watermark = {watermark:.2}\n"
+    ))
+}
+
+fn overheads(fact: &Record) -> Result<String, String> {
+    let (write, write_end_us) = match writes_back(fact)? {
+        true => ("write_hit", 0.0),
         // A write past the buffer gives the bus back and has to take it again.
-        (
-            "write_end",
-            "write_completion_ms",
-            match level {
-                0 => figure("other_reselect_ms")?,
-                _ => 0.0,
-            },
-        ),
-    ] {
-        line(format!("{key}_us = {:.3}", us(column, more_ms)?));
+        false => ("write_miss", us(fact, "other_reselect_ms")?),
+    };
+    let prepared_us = us(fact, "data_prep_ms")?;
+    let overheads = [
+        ("read_hit_after_read", "read_hit_after_read", prepared_us),
+        ("read_hit_after_write", "read_hit_after_write", prepared_us),
+        ("read_miss_after_read", "read_miss_after_read", 0.0),
+        ("read_miss_after_write", "read_miss_after_write", 0.0),
+        ("write_after_read", &format!("{write}_after_read"), 0.0),
+        ("write_after_write", &format!("{write}_after_write"), 0.0),
+        ("read_end", "read_completion", 0.0),
+        ("write_end", "write_completion", write_end_us),
+    ];
+    let mut text = "[controller]\ncommand_us = 0\nscheduling = \"fcfs\"\n[overheads]\n".to_string();
+    for (key, column, more_us) in overheads {
+        let own_us = us(fact, &format!("{column}_ms"))?;
+        let _ = writeln!(text, "{key}_us = {:.3}", own_us + more_us);
     }
+    Ok(text)
+}
+
+fn mechanics(
+    fact: &Record,
+    zones: &[&Record],
+    (layout, seeks): (&Layout, &[&Record]),
+) -> Result<String, String> {
+    let code = |column: &str| fact.number::<u32>(column);
     let skipped = match layout.skipped.is_empty() {
         true => String::new(),
         false => format!("skipped_sectors = [{}]\n", layout.skipped.join(", ")),
     };
-    line(format!(
+    let spares_on_track: u64 = match code("sparing_scheme")? {
+        SPARES_ON_TRACK => zones.first().map_or(Ok(0), |zone| zone.number("spares"))?,
+        _ => 0,
+    };
+    Ok(format!(
         "[mechanics]\nheads = {}\nturns_per_minute = {:.6}\nzones = [{}]\n\
          {skipped}{SERPENTINE} = {}\nspare_sectors_per_track = {spares_on_track}\n\
          seek_curve = [{}]\nhead_switch_us = {:.3}\nwrite_settle_us = {:.3}\n\
-         min_positioning_us = {:.3}",
+         min_positioning_us = {:.3}\n",
         code("surfaces")?,
-        60e3 / figure("rev_ms")?,
+        60e3 / fact.number::<f64>("rev_ms")?,
         layout.zones.join(", "),
         code("lbn_mapping")? > 0,
         curve_of(seeks)?,
-        us("head_switch_ms", 0.0)?,
+        us(fact, "head_switch_ms")?,
         // A write settles no sooner than a read; values below zero are results of a fit.
-        us("write_settle_extra_ms", 0.0)?.max(0.0),
-        us("min_seek_ms", 0.0)?
-    ));
-    let tracks = match code("readahead_kind")? {
-        TO_TRACK_END => "read_ahead_tracks = 0\n",
-        TO_NEXT_TRACK_END => "read_ahead_tracks = 1\n",
-        _ => "",
+        us(fact, "write_settle_extra_ms")?.max(0.0),
+        us(fact, "min_seek_ms")?
+    ))
+}
+
+fn cache(fact: &Record) -> Result<String, String> {
+    let code = |column: &str| fact.number::<u32>(column);
+    let (ahead_blocks, tracks) = match code("readahead_kind")? {
+        0 => (0, ""),
+        TO_TRACK_END => (code("readahead_max_blocks")?, "read_ahead_tracks = 0\n"),
+        TO_NEXT_TRACK_END => (code("readahead_max_blocks")?, "read_ahead_tracks = 1\n"),
+        _ => (code("readahead_max_blocks")?, ""),
     };
-    let ahead_blocks = match code("readahead_kind")? {
-        0 => 0,
-        _ => code("readahead_max_blocks")?,
-    };
+    let segments = code("cache_segments")?;
     // The model keeps half of a buffer for writes.
-    line(format!(
-        "[cache]\nsize_kb = {}\nsegments = {}\nread_ahead_kb = {}\n{tracks}write_back = {}",
-        (code("cache_segments")? * segment_blocks).max(64),
-        code("cache_segments")?,
+    Ok(format!(
+        "[cache]\nsize_kb = {}\nsegments = {segments}\nread_ahead_kb = {}\n{tracks}\
+         write_back = {}\n",
+        (segments * code("segment_blocks")?).max(64),
         ahead_blocks / 2,
-        level > 0
-    ));
-    Ok(text)
+        writes_back(fact)?
+    ))
 }
 
 fn curve_of(seeks: &[&Record]) -> Result<String, String> {
