@@ -14,13 +14,23 @@ pub struct Block {
     /// The file of recorded answers, in the folder of measured data.
     recorded: String,
     /// The command's arguments; `JOB` stands for a question, `OPTIONS` for the options
-    /// that it was recorded with, `MACHINE` for each of `machines`.
+    /// that it was recorded with, `HOW` for those of each simulation.
     command: String,
-    /// The simulated machines.
-    machines: Vec<String>,
+    /// The simulations that are put beside the kernel.
+    simulations: Vec<Simulated>,
 }
 
-/// The answers to a question: the kernel's first, then each machine's.
+/// How the questions are simulated.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Simulated {
+    /// What its column is called.
+    label: String,
+    /// Further options; `RECORDED` stands for the number of runs that the kernel had.
+    options: String,
+}
+
+/// The answers to a question: the kernel's first, then each simulation's.
 type Answers = Vec<Comparison>;
 
 impl Block {
@@ -33,8 +43,9 @@ impl Block {
         let asked = recorded.into_iter().map(|of| self.ask(program, of));
         let all = asked.collect::<Result<Vec<Answers>, String>>()?;
         let agree = self.agree(&all);
-        let groups = self.machines.iter().zip(&agree).map(|(machine, agree)| {
-            format!("questions {machine} rows {} same advice {agree}", all.len())
+        let groups = self.simulations.iter().zip(&agree).map(|(of, agree)| {
+            let (label, rows) = (&of.label, all.len());
+            format!("questions {label} rows {rows} same advice {agree}")
         });
         Ok(PagePart {
             groups: groups.collect(),
@@ -50,8 +61,10 @@ impl Block {
     fn ask(&self, program: &Program, recorded: Recorded<Comparison>) -> Result<Answers, String> {
         let job = recorded.answer.job.clone();
         let mut answers = vec![recorded.answer];
-        for machine in &self.machines {
-            let command = self.command.replace("MACHINE", machine);
+        let repeats = answers[0].repeats.to_string();
+        for of in &self.simulations {
+            let how = of.options.replace("RECORDED", &repeats);
+            let command = self.command.replace("HOW", &how);
             answers.push(recorded::simulated(
                 program,
                 &command,
@@ -62,20 +75,24 @@ impl Block {
         Ok(answers)
     }
 
-    /// Returns how often each machine's advice agrees with the kernel's.
+    fn labels(&self) -> impl Iterator<Item = &str> {
+        self.simulations.iter().map(|of| of.label.as_str())
+    }
+
+    /// Returns how often each simulation's advice agrees with the kernel's.
     fn agree(&self, all: &[Answers]) -> Vec<usize> {
         let agrees = |n: usize| {
             let same = all.iter().filter(|of| advised(&of[0]) == advised(&of[n]));
             same.count()
         };
-        (1..=self.machines.len()).map(agrees).collect()
+        (1..=self.simulations.len()).map(agrees).collect()
     }
 
     /// Returns a table of the advice with a row for each question, and last the number
-    /// of questions on which each machine agrees with the kernel.
+    /// of questions on which each simulation agrees with the kernel.
     fn advice(&self, all: &[Answers], agree: &[usize]) -> Table {
         let mut head = ["question", "drive", "kernel"].map(String::from).to_vec();
-        head.extend(self.machines.iter().cloned());
+        head.extend(self.labels().map(String::from));
         let mut table = Table::new(head);
         for answers in all {
             let kernel = &answers[0];
@@ -106,7 +123,7 @@ impl Block {
             let rows = |of: &Comparison| of.judgement.clone().map_or(Vec::new(), |j| j.rows);
             let rows: Vec<Vec<GoalRow>> = answers.iter().map(rows).collect();
             for (n, goal) in rows[0].iter().enumerate() {
-                let worlds = std::iter::once("kernel").chain(self.machines.iter().map(|m| &m[..]));
+                let worlds = std::iter::once("kernel").chain(self.labels());
                 for (world, rows) in worlds.zip(&rows) {
                     let name = job.rsplit('/').next().unwrap_or_default();
                     let mut row = [name, &goal.name, world].map(String::from).to_vec();
@@ -131,13 +148,16 @@ fn advised(answer: &Comparison) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Block, Comparison};
+    use super::{Block, Comparison, Simulated};
 
     fn block() -> Block {
         Block {
             recorded: String::new(),
             command: String::new(),
-            machines: vec!["m".to_string()],
+            simulations: vec![Simulated {
+                label: "m".to_string(),
+                options: String::new(),
+            }],
         }
     }
 

@@ -1,5 +1,6 @@
 //! Comparisons that a real kernel made, beside the same in the simulation.
 
+use blklab_report::{Contest, Outcome, Verdict};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -41,7 +42,7 @@ impl Block {
         let pairs = pairs.collect::<Result<Vec<Pair>, String>>()?;
         let mut text = format!("    blklab {}\n", self.command);
         for metric in &self.tables {
-            let table = self.table(&pairs, metric).markdown();
+            let table = self.table(&pairs, metric)?.markdown();
             text += &format!("\n{}:\n\n{table}", metric.title);
         }
         Ok(PagePart {
@@ -69,7 +70,7 @@ impl Block {
         })
     }
 
-    fn table(&self, pairs: &[Pair], metric: &Metric) -> Table {
+    fn table(&self, pairs: &[Pair], metric: &Metric) -> Result<Table, String> {
         let mut head = ["job", "in"].map(String::from).to_vec();
         head.extend(self.schedulers.iter().cloned());
         head.push("ahead".to_string());
@@ -81,36 +82,43 @@ impl Block {
                 };
                 let mut row = vec![pair.job.clone(), world.to_string()];
                 row.extend(metric.shown(&values));
-                row.push(self.ahead(run, metric));
+                row.push(self.ahead(run, metric)?);
                 table.row(row);
             }
         }
-        table
+        Ok(table)
     }
 
-    /// Returns who is ahead by more than noise, as the comparison itself judges.
-    fn ahead(&self, run: &Value, metric: &Metric) -> String {
+    /// Returns who is ahead by more than noise, as the comparison itself judges; nothing of a
+    /// figure that is no contest.
+    ///
+    /// # Errors
+    /// If the comparison's verdict is of another form.
+    fn ahead(&self, run: &Value, metric: &Metric) -> Result<String, String> {
         let verdict = &run["sections"][0]["verdict"];
-        let tails = verdict["tails"].as_array().into_iter().flatten();
-        let mut contests = std::iter::once(&verdict["bandwidth"]).chain(tails);
+        let verdict = Verdict::deserialize(verdict).map_err(|e| format!("verdict: {e}"))?;
         let direction = metric.direction.as_deref();
-        let is_meant =
-            |of: &&Value| of["metric"] == *metric.cell && of["direction"].as_str() == direction;
-        let Some(contest) = contests.find(is_meant) else {
-            return String::new();
+        let is_meant = |of: &&Contest| {
+            serde_json::json!(of.metric) == *metric.cell
+                && serde_json::json!(of.direction).as_str() == direction
         };
-        match contest["outcome"].as_str() {
-            Some("within_noise") => return "no difference".to_string(),
-            Some("untested") => return "one run each".to_string(),
-            _ => {}
-        }
-        let label = |name: &Value| {
+        let mut contests = verdict.bandwidths.iter().chain(&verdict.tails);
+        let Some(contest) = contests.find(is_meant) else {
+            return Ok(String::new());
+        };
+        let label = |name: &String| {
             let names = run["schedulers"].as_array()?;
             let place = names.iter().position(|of| of == name)?;
             self.schedulers.get(place).map(String::as_str)
         };
-        let leaders = contest["leaders"].as_array().into_iter().flatten();
-        leaders.filter_map(label).collect::<Vec<&str>>().join(", ")
+        Ok(match contest.outcome {
+            Outcome::WithinNoise => "no difference".to_string(),
+            Outcome::Untested => "one run each".to_string(),
+            Outcome::Wins | Outcome::Shared | Outcome::Alone => {
+                let leaders = contest.leaders.iter().filter_map(label);
+                leaders.collect::<Vec<&str>>().join(", ")
+            }
+        })
     }
 }
 
@@ -129,10 +137,10 @@ mod tests {
         });
         serde_json::json!({"schedulers": names, "sections": [{
             "directions": [{"direction": "read", "rows": rows}],
-            "verdict": {"tails": [], "bandwidth": {
-                "metric": "bandwidth_bytes_per_s", "direction": null,
-                "outcome": outcome, "leaders": leaders,
-            }},
+            "verdict": {"tails": [], "sentence": "", "bandwidths": [{
+                "metric": "bandwidth_bytes_per_s", "direction": null, "against": "",
+                "lead": null, "outcome": outcome, "leaders": leaders,
+            }]},
         }]})
     }
 
@@ -155,11 +163,13 @@ mod tests {
             worlds: [("kernel", kernel), ("simulated", simulated)],
         };
         let table = block.table(std::slice::from_ref(&pair), &block.tables[0]);
+        let table = table.expect("verdicts");
         let rows = "| randread | kernel | 2 | 3 (+50.0 %) | deadline |\n\
                     | randread | simulated | 4 | 4 (+0.0 %) | no difference |\n";
         let table = table.markdown();
         assert!(table.ends_with(rows), "{table}");
-        let none = block.table(&[pair], &block.tables[1]).markdown();
+        let none = block.table(&[pair], &block.tables[1]);
+        let none = none.expect("verdicts").markdown();
         assert_eq!(none.lines().count(), 2, "{none}");
     }
 }
