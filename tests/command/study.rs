@@ -28,6 +28,8 @@ fn a_study_shows_its_patterns_and_what_the_document_found() {
         "{text}"
     );
     assert_eq!(text.matches("  why: ").count(), 10, "{text}");
+    assert!(!text.contains("hangs on"), "{text}");
+    assert!(text.contains("assumed values 31 were not tried"), "{text}");
     // Files as short as these are read faster by four processes in order too.
     assert!(!text.contains("one process gets all"), "{text}");
     let page = std::fs::read_to_string(place.path("pi4.html")).expect("a page");
@@ -55,10 +57,20 @@ fn a_study_s_files_may_be_on_a_file_system() {
         "16M",
         "--repeats",
         "1",
+        "--assumed",
+        "1",
     ];
     let text = place.blklab(&args).ok().out;
     assert!(
         text.contains("files on ext2; 16 MiB for each process"),
+        "{text}"
+    );
+    // The card is as the document's mke2fs leaves it.
+    assert!(text.contains("SD card sd-card, fresh"), "{text}");
+    // Each finding says what it hangs on, and the end what was tried.
+    assert_eq!(text.matches("\" hangs on ").count(), 10, "{text}");
+    assert!(
+        text.contains("Of 31 assumed values 30 were not tried"),
         "{text}"
     );
     assert_eq!(text.matches("  why: ").count(), 10, "{text}");

@@ -21,6 +21,23 @@ pub struct Assumption {
     pub value: Assumed,
 }
 
+impl Assumption {
+    /// Returns whether a row's runs can depend on it.
+    pub fn concerns(&self, setting: &Setting) -> bool {
+        let model = match self.is_machine {
+            true => &setting.machine,
+            false => &setting.drive,
+        };
+        let scheduler = scheduler_of(&self.value.key);
+        *model == self.of && scheduler.is_none_or(|name| name == setting.scheduler.name)
+    }
+}
+
+/// Returns the scheduler whose cost a key is, if it is one.
+fn scheduler_of(key: &str) -> Option<&str> {
+    key.strip_prefix("costs.scheduler.")?.split('.').next()
+}
+
 impl<'a> Simulated<'a> {
     /// Returns the assumed values that can affect the work, those of drives first.
     pub fn assumptions(&self, settings: &[Setting]) -> Vec<Assumption> {
@@ -64,9 +81,7 @@ impl<'a> Simulated<'a> {
         ];
         let of_both = ["reads_in_a_row"];
         let is_of = |words: &[&str]| words.iter().any(|word| key.contains(word));
-        let scheduler = key.strip_prefix("costs.scheduler.");
-        let scheduler = scheduler.and_then(|rest| rest.split('.').next());
-        match scheduler {
+        match scheduler_of(key) {
             Some(name) => settings
                 .iter()
                 .any(|setting| setting.scheduler.name == name),

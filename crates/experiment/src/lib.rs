@@ -39,7 +39,7 @@ pub use schedulers::NamedScheduler;
 pub use served::Served;
 pub use setting::{NamedFaults, Setting};
 pub use simulated::{Descriptions, Purpose, Recording, Simulated, Tail};
-pub use study::{Scale, Study};
+pub use study::{Scale, Study, StudyDrive};
 pub use sweep::{Key, Shard, Store, Sweep, SweepSpec};
 pub use target::{Target, disk_of_another_kind};
 pub use tuning::{FINALISTS, HalvingOutcome, halve, usual_queue_settings, usual_settings};

@@ -1,6 +1,7 @@
 //! Studies: what a document measured, as the rows of one experiment.
 
 use blklab_description::hint;
+use blklab_device::DriveState;
 use blklab_sim::FileSystemKind;
 
 use crate::error::Error;
@@ -15,8 +16,8 @@ pub struct Study {
     pub name: &'static str,
     /// Its files, of which every job is a pattern that runs by itself.
     pub jobs: &'static [&'static str],
-    /// What the document calls each drive, and our description of one like it.
-    pub drives: &'static [(&'static str, &'static str)],
+    /// The document's drives.
+    pub drives: &'static [StudyDrive],
     machine: &'static str,
     /// The one that others are compared with first.
     schedulers: &'static [&'static str],
@@ -24,6 +25,17 @@ pub struct Study {
     memory_bytes: u64,
     /// The same where it is made smaller.
     small_memory_bytes: u64,
+}
+
+/// A drive of a document.
+#[derive(Clone, Copy, Debug)]
+pub struct StudyDrive {
+    /// What the document calls it.
+    pub name: &'static str,
+    /// Our description of one like it.
+    pub drive: &'static str,
+    /// What was written to it before each pattern; as the description says if not given.
+    pub state: Option<DriveState>,
 }
 
 /// How large a study is made.
@@ -41,7 +53,22 @@ const MIB: u64 = 1 << 20;
 static STUDIES: [Study; 1] = [Study {
     name: "pi4",
     jobs: &["pi4/read", "pi4/write"],
-    drives: &[("SSD", "mx100-256"), ("SD card", "sd-card")],
+    drives: &[
+        // Few bridges between USB and SATA tell that they pass on a trim, and Linux sends none to
+        // one that does not.
+        StudyDrive {
+            name: "SSD",
+            drive: "mx100-256",
+            state: None,
+        },
+        // The document makes a file system before each measurement, by default: mke2fs erases
+        // the whole card first (mke2fs(8), discard).
+        StudyDrive {
+            name: "SD card",
+            drive: "sd-card",
+            state: Some(DriveState::Fresh),
+        },
+    ],
     machine: "rpi4",
     schedulers: &["none", "mq-deadline", "kyber", "bfq"],
     memory_bytes: 4096 * MIB,
@@ -97,7 +124,7 @@ impl Study {
         let patterns = work.job_names(&[])?;
         let mut rows = Vec::new();
         for pattern in &patterns {
-            for (_, drive) in self.drives {
+            for drive in self.drives {
                 for scheduler in self.schedulers {
                     let setting = self.setting((pattern, drive, scheduler), scale)?;
                     rows.push(Setting {
@@ -112,13 +139,14 @@ impl Study {
 
     fn setting(
         &self,
-        (pattern, drive, scheduler): (&str, &str, &str),
+        (pattern, drive, scheduler): (&str, &StudyDrive, &str),
         scale: Scale,
     ) -> Result<Setting, Error> {
         let mut setting = Setting {
             label: scheduler.to_string(),
             scheduler: NamedScheduler::new(scheduler),
-            drive: drive.to_string(),
+            drive: drive.drive.to_string(),
+            state: drive.state,
             machine: self.machine.to_string(),
             only_job: Some(pattern.to_string()),
             memory_bytes: Some(match scale {

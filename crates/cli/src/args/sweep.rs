@@ -59,6 +59,8 @@ Examples:
       eight patterns on an SSD and an SD card under four schedulers, some minutes
   blklab study pi4 --fs ext2
       the same with the files on ext2
+  blklab study pi4 --size 128M --repeats 1 --assumed 40
+      also with each value that nobody measured at its plausible ends, which takes long
   blklab study pi4 --full --repeats 1
       the same with the document's sizes, which takes long";
 
@@ -98,6 +100,11 @@ pub(crate) struct StudyArgs {
     #[arg(long, value_name = "N", default_value = "3",
           value_parser = count(1000))]
     pub(crate) repeats: usize,
+
+    /// How many of the values that the descriptions of drives and machine mark as assumed are
+    /// tried at their plausible ends, to see which finding hangs on one
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) assumed: usize,
 
     /// Threads to run on; one a processor if not given
     #[arg(long, value_name = "N",

@@ -5,7 +5,7 @@
 //! specification's 4.13 on speed classes, which promises a speed only to who writes units
 //! from end to end).
 
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -20,8 +20,17 @@ struct OpenUnit {
     unit: u64,
     /// Where in it the last write ended.
     next: u64,
-    /// Pages that were not written yet, in order.
-    missing: Vec<PageRun>,
+    /// Pages that were not written yet.
+    missing: Pages,
+}
+
+/// What a unit holds.
+#[derive(Clone, Copy, Debug)]
+enum Held {
+    Nothing,
+    /// Some of its pages, which [`Units::parts`] has.
+    Part,
+    All,
 }
 
 /// Pages of a unit, from the first to before the end.
@@ -31,39 +40,59 @@ struct PageRun {
     end: u64,
 }
 
-impl OpenUnit {
-    /// Whether none of these pages was written.
-    fn lacks(&self, pages: PageRun) -> bool {
-        let runs = &mut self.missing.iter();
+/// Pages of a unit, as runs in order that do not overlap.
+#[derive(Clone, Debug)]
+struct Pages(Vec<PageRun>);
+
+impl Pages {
+    /// All pages of a unit of so many.
+    fn all(count: u64) -> Pages {
+        Pages(vec![PageRun {
+            first: 0,
+            end: count,
+        }])
+    }
+
+    /// Whether all of these pages are of one run.
+    fn have(&self, pages: PageRun) -> bool {
+        let mut runs = self.0.iter();
         runs.any(|run| run.first <= pages.first && pages.end <= run.end)
     }
 
-    /// These pages are written now: all of one run, or none.
-    fn fill(&mut self, pages: PageRun) {
+    fn count(&self) -> u64 {
+        self.0.iter().map(|run| run.end - run.first).sum()
+    }
+
+    fn remove(&mut self, pages: PageRun) {
         let touched = |run: &PageRun| run.first < pages.end && pages.first < run.end;
-        let Some(at) = self.missing.iter().position(touched) else {
-            return;
-        };
-        let run = self.missing[at];
-        match (run.first < pages.first, pages.end < run.end) {
-            (true, true) => {
-                self.missing[at].end = pages.first;
-                let behind = PageRun {
-                    first: pages.end,
-                    ..run
-                };
-                self.missing.insert(at + 1, behind);
-            }
-            (true, false) => self.missing[at].end = pages.first,
-            (false, true) => self.missing[at].first = pages.end,
-            (false, false) => {
-                self.missing.remove(at);
+        while let Some(at) = self.0.iter().position(touched) {
+            let run = self.0[at];
+            match (run.first < pages.first, pages.end < run.end) {
+                (true, true) => {
+                    self.0[at].end = pages.first;
+                    let behind = PageRun {
+                        first: pages.end,
+                        ..run
+                    };
+                    self.0.insert(at + 1, behind);
+                }
+                (true, false) => self.0[at].end = pages.first,
+                (false, true) => self.0[at].first = pages.end,
+                (false, false) => {
+                    self.0.remove(at);
+                }
             }
         }
     }
 
-    fn missing_pages(&self) -> u64 {
-        self.missing.iter().map(|run| run.end - run.first).sum()
+    /// The pages that are of both.
+    fn common(&self, others: &Pages) -> Pages {
+        let common = |(a, b): (&PageRun, &PageRun)| {
+            let (first, end) = (a.first.max(b.first), a.end.min(b.end));
+            (first < end).then_some(PageRun { first, end })
+        };
+        let pairs = { self.0.iter() }.flat_map(|a| others.0.iter().map(move |b| (a, b)));
+        Pages(pairs.filter_map(common).collect())
     }
 }
 
@@ -77,8 +106,10 @@ struct Log {
 /// The allocation units of a card.
 #[derive(Clone, Debug)]
 pub(super) struct Units {
-    /// Whether a unit holds anything that must be copied when it is written anew.
-    holds_data: Vec<bool>,
+    /// What of a unit must be copied when it is written anew.
+    held: Vec<Held>,
+    /// By the unit, the pages without data of those that hold a part.
+    parts: BTreeMap<u64, Pages>,
     /// The one that was written to last is last.
     open: VecDeque<OpenUnit>,
     /// Likewise.
@@ -96,7 +127,11 @@ impl Units {
             SmallWrites::Map(_) => 0,
         };
         Units {
-            holds_data: vec![spec.state != DriveState::Fresh; count as usize],
+            held: match spec.state {
+                DriveState::Fresh => vec![Held::Nothing; count as usize],
+                DriveState::Filled | DriveState::Aged => vec![Held::All; count as usize],
+            },
+            parts: BTreeMap::new(),
             open: VecDeque::with_capacity(spec.units.open),
             logs: VecDeque::with_capacity(logs),
             merges: MergeStats::default(),
@@ -111,6 +146,10 @@ impl Units {
         self.sectors_programmed += sectors;
         let is_small = sectors < spec.writes.page_sectors;
         if is_small && sector + sectors <= spec.units.fat_sectors {
+            let data_ns = match spec.small {
+                SmallWrites::Log(_) => self.program_page(spec, sectors),
+                SmallWrites::Map(_) => data_ns,
+            };
             return spec.writes.random_ns + data_ns;
         }
         // A unit's begin is where a writer in order comes from the one before.
@@ -127,7 +166,8 @@ impl Units {
                     + partial * spec.reads.access_ns
             }
             SmallWrites::Log(log) if is_small => {
-                spec.writes.random_ns + data_ns + self.add_to_log(spec, log, unit, sectors)
+                let page_ns = self.program_page(spec, sectors);
+                spec.writes.random_ns + page_ns + self.add_to_log(spec, log, unit, sectors)
             }
             SmallWrites::Map(_) | SmallWrites::Log(_) => {
                 let copied_ns = self.write_pages(spec, unit, offset, sectors);
@@ -136,12 +176,19 @@ impl Units {
         }
     }
 
+    /// Programs a page for a write of less: flash has no smaller unit. Returns what it takes.
+    fn program_page(&mut self, spec: &CardSpec, sectors: u64) -> u64 {
+        self.sectors_programmed += spec.writes.page_sectors - sectors;
+        program_ns(spec, spec.writes.page_sectors)
+    }
+
     /// Erases the units that lie wholly in a range. Returns what it takes.
     pub(super) fn erase(&mut self, spec: &CardSpec, sector: u64, sectors: u64) -> u64 {
         let first = sector.div_ceil(spec.units.sectors);
         let end = (sector + sectors) / spec.units.sectors;
         for unit in first..end {
-            self.holds_data[unit as usize] = false;
+            self.held[unit as usize] = Held::Nothing;
+            self.parts.remove(&unit);
         }
         let erased = first..end;
         self.open.retain(|open| !erased.contains(&open.unit));
@@ -167,7 +214,7 @@ impl Units {
             end: next.div_ceil(page),
         };
         let kept = match found {
-            Some(open) if pages.first >= pages.end || open.lacks(pages) => Some(open),
+            Some(open) if pages.first >= pages.end || open.missing.have(pages) => Some(open),
             Some(written) => {
                 copied_ns += self.close(spec, written);
                 None
@@ -182,41 +229,58 @@ impl Units {
                 {
                     copied_ns += self.close(spec, oldest);
                 }
-                let whole = PageRun {
-                    first: 0,
-                    end: spec.units.sectors.div_ceil(page),
-                };
                 OpenUnit {
                     unit,
                     next: 0,
-                    missing: vec![whole],
+                    missing: Pages::all(spec.units.sectors.div_ceil(page)),
                 }
             }
         };
         open.next = next;
-        open.fill(pages);
-        if open.missing.is_empty() && next.is_multiple_of(page) {
+        open.missing.remove(pages);
+        if open.missing.0.is_empty() && next.is_multiple_of(page) {
             self.merges.switched += 1;
-            self.settle(unit);
+            self.settle(open);
         } else {
             self.open.push_back(open);
         }
         copied_ns
     }
 
-    /// What was not written to a unit is copied.
+    /// What was not written to a unit is copied, where it has data.
     fn close(&mut self, spec: &CardSpec, open: OpenUnit) -> u64 {
         self.merges.partial += 1;
-        let missing = open.missing_pages() * spec.writes.page_sectors;
-        let copied_ns = self.copy(spec, open.unit, missing.min(spec.units.sectors));
-        self.settle(open.unit);
+        let missing = open.missing.count();
+        let without_data = match self.held[open.unit as usize] {
+            Held::Nothing => missing,
+            Held::Part => { self.parts.get(&open.unit) }
+                .map_or(0, |empty| empty.common(&open.missing).count()),
+            Held::All => 0,
+        };
+        let copied = (missing - without_data) * spec.writes.page_sectors;
+        let copied_ns = self.copy(spec, copied.min(spec.units.sectors));
+        self.settle(open);
         copied_ns
     }
 
-    /// A unit was written from end to end: its log is of no use any more.
-    fn settle(&mut self, unit: u64) {
-        self.holds_data[unit as usize] = true;
+    /// A unit is closed, and holds what was written to it beside what it held: its log is of no
+    /// use any more.
+    fn settle(&mut self, open: OpenUnit) {
+        let OpenUnit { unit, missing, .. } = open;
         self.logs.retain(|log| log.unit != unit);
+        let held = &mut self.held[unit as usize];
+        let empty = match held {
+            Held::Nothing => Some(missing),
+            Held::Part => self.parts.remove(&unit).map(|empty| empty.common(&missing)),
+            Held::All => None,
+        };
+        match empty {
+            Some(empty) if !empty.0.is_empty() => {
+                *held = Held::Part;
+                self.parts.insert(unit, empty);
+            }
+            _ => *held = Held::All,
+        }
     }
 
     /// A small write to a unit's log. Returns the time of what it makes necessary.
@@ -229,33 +293,40 @@ impl Units {
                 if self.logs.len() == log.count
                     && let Some(oldest) = self.logs.pop_front()
                 {
-                    merged_ns += self.merge(spec, oldest.unit);
+                    merged_ns += self.merge(spec, oldest);
                 }
                 Log { unit, sectors: 0 }
             }
         };
         found.sectors += sectors;
         match found.sectors >= log.sectors {
-            true => merged_ns += self.merge(spec, unit),
+            true => merged_ns += self.merge(spec, found),
             false => self.logs.push_back(found),
         }
         merged_ns
     }
 
     /// A unit is written anew from itself and its log.
-    fn merge(&mut self, spec: &CardSpec, unit: u64) -> u64 {
+    fn merge(&mut self, spec: &CardSpec, log: Log) -> u64 {
+        let unit = log.unit;
         self.open.retain(|open| open.unit != unit);
         self.merges.full += 1;
-        self.holds_data[unit as usize] = true;
-        let merged_ns = self.copy(spec, unit, spec.units.sectors);
+        let empty = self.parts.remove(&unit).map_or(0, |empty| empty.count());
+        let held = match self.held[unit as usize] {
+            Held::Nothing => 0,
+            Held::Part | Held::All => {
+                spec.units.sectors - (empty * spec.writes.page_sectors).min(spec.units.sectors)
+            }
+        };
+        self.held[unit as usize] = Held::All;
+        let merged_ns = self.copy(spec, held.max(log.sectors));
         self.merges.longest_ns = self.merges.longest_ns.max(merged_ns);
         merged_ns
     }
 
-    /// Copies so much of a unit, if there is anything in it, and it is not mapped in
-    /// pieces that may stay where they are.
-    fn copy(&mut self, spec: &CardSpec, unit: u64, sectors: u64) -> u64 {
-        if !self.holds_data[unit as usize] || matches!(spec.small, SmallWrites::Map(_)) {
+    /// Copies so much of a unit, if it is not mapped in pieces that may stay where they are.
+    fn copy(&mut self, spec: &CardSpec, sectors: u64) -> u64 {
+        if matches!(spec.small, SmallWrites::Map(_)) {
             return 0;
         }
         self.merges.sectors_moved += sectors;

@@ -39,7 +39,14 @@ fn write_study(out: &mut String, study: &Study, style: Style) -> fmt::Result {
     for finding in &study.findings {
         writeln!(out, "{}.", finding.document)?;
         writeln!(out, "  here, {}: {}", finding.verdict(), finding.here)?;
-        writeln!(out, "  why: {}\n", finding.reason)?;
+        writeln!(out, "  why: {}", finding.reason)?;
+        if let Some(assumed) = finding.assumed(study) {
+            writeln!(out, "  \"{}\" hangs on {assumed}", finding.document)?;
+        }
+        writeln!(out)?;
+    }
+    if !study.assumed.is_empty() {
+        writeln!(out, "{}", study.assumed)?;
     }
     Ok(())
 }

@@ -7,6 +7,9 @@ use blklab_stats::{CpuTimes, Histogram, Results};
 
 use crate::comparison::{Comparison, Direction, DirectionTable, Metric, SchedulerRuns, compare};
 
+/// The block layer's sector.
+const SECTOR_BYTES: f64 = 512.0;
+
 /// A study that has run.
 #[derive(Clone, Debug)]
 pub struct Study {
@@ -20,6 +23,11 @@ pub struct Study {
     pub cases: Vec<Case>,
     /// The document's findings beside those of the simulation.
     pub findings: Vec<Finding>,
+    /// Whether any assumed value was tried at its plausible ends.
+    pub(crate) has_trials: bool,
+    /// Which assumed values were tried at their plausible ends, and how many were not; empty if
+    /// there is none.
+    pub assumed: String,
     /// The command that repeats the study.
     pub command: String,
 }
@@ -47,14 +55,21 @@ pub struct Measured {
     pub in_flight: f64,
     /// The write amplification; `None` if nothing was written.
     pub write_amplification: Option<f64>,
+    /// Requests of the case's direction that ended in a second, and their mean size in bytes.
+    pub requests_per_s: f64,
+    /// See `requests_per_s`.
+    pub request_bytes: f64,
     /// The share of all CPUs' time in the kernel, including interrupts.
     pub kernel_share: f64,
+    /// The CPU time in the kernel, of all CPUs and including interrupts, for each request, in
+    /// nanoseconds.
+    pub kernel_ns_per_request: f64,
     /// The share of time in which the busiest CPU worked, including programs.
     pub busiest_share: f64,
 }
 
 /// A finding of the document.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Finding {
     /// The finding.
     pub document: &'static str,
@@ -64,6 +79,9 @@ pub struct Finding {
     pub agrees: bool,
     /// The reason for the simulation's result.
     pub reason: String,
+    /// The assumed values that decide on it: each with the end at which the result is another,
+    /// and that result.
+    pub hangs_on: Vec<String>,
 }
 
 impl Finding {
@@ -72,6 +90,15 @@ impl Finding {
         match self.agrees {
             true => "as there",
             false => "not as there",
+        }
+    }
+
+    /// Says which assumed values decide on it; `None` if none was tried.
+    pub(crate) fn assumed(&self, study: &Study) -> Option<String> {
+        match (study.has_trials, self.hangs_on.is_empty()) {
+            (false, _) => None,
+            (true, true) => Some("no assumed value that was tried".to_string()),
+            (true, false) => Some(self.hangs_on.join("; ")),
         }
     }
 }
@@ -94,6 +121,8 @@ impl Study {
                 .map(|(drive, pattern, runs)| Case::new(drive, pattern, &runs))
                 .collect(),
             findings: Vec::new(),
+            has_trials: false,
+            assumed: String::new(),
             command,
         };
         study.findings = match name {
@@ -101,6 +130,49 @@ impl Study {
             _ => Vec::new(),
         };
         study
+    }
+
+    /// Whether each finding agrees with the document where it does in another study.
+    pub fn finds_as(&self, other: &Study) -> bool {
+        self.findings.len() == other.findings.len() && { self.findings.iter() }
+            .zip(&other.findings)
+            .all(|(one, other)| one.agrees == other.agrees)
+    }
+
+    /// Adds a run of the study with another assumed value, which `changed` names: a finding
+    /// that agrees with the document in only one of both hangs on that value.
+    pub fn add_trial(&mut self, changed: &str, other: &Study) {
+        self.has_trials = true;
+        for (finding, other) in self.findings.iter_mut().zip(&other.findings) {
+            if finding.agrees != other.agrees {
+                let (verdict, here) = (other.verdict(), &other.here);
+                let text = format!("{changed}, which is {verdict}: {here}");
+                finding.hangs_on.push(text);
+            }
+        }
+    }
+
+    /// Says which of all assumed values were tried, with this many runs of each row.
+    pub fn note_trials(&mut self, keys: &[&str], all: usize, repeats: usize) {
+        let mut sentences = Vec::new();
+        if !keys.is_empty() {
+            let runs = match repeats {
+                1 => "one run".to_string(),
+                repeats => format!("{repeats} runs"),
+            };
+            sentences.push(format!(
+                "Whether a finding hangs on them was tried at the plausible ends of {}, one at a \
+                 time and with {runs} of each pattern.",
+                keys.join(", ")
+            ));
+        }
+        if all > keys.len() {
+            let left = all - keys.len();
+            sentences.push(format!(
+                "Of {all} assumed values {left} were not tried (--assumed {all})."
+            ));
+        }
+        self.assumed = sentences.join(" ");
     }
 
     /// Returns the cases grouped by drive and direction.
@@ -177,6 +249,7 @@ impl Measured {
         let mut measured = Measured::default();
         let count = runs.len().max(1) as f64;
         let op = Direction::ALL.iter().position(|of| *of == direction);
+        let (mut requests, mut sectors, mut kernel_ns) = (0, 0, 0);
         for run in runs {
             let kinds = run.requests.iter().flat_map(|requests| &requests.kinds);
             let own = kinds.filter(|kind| Some(kind.op) == op);
@@ -184,6 +257,11 @@ impl Measured {
             for disk in &run.disks {
                 let span_ns = disk.counted_in_ns(run.elapsed_ns).max(1) as f64;
                 measured.in_flight += disk.queue.time_in_queue_ns as f64 / span_ns / count;
+                if let Some(op) = op {
+                    requests += disk.queue.ios[op];
+                    sectors += disk.queue.sectors[op];
+                    measured.requests_per_s += disk.queue.ios[op] as f64 / span_ns * 1e9 / count;
+                }
                 if let Some(amplification) = disk.device.write_amplification() {
                     let sum = measured.write_amplification.unwrap_or(0.0);
                     measured.write_amplification = Some(sum + amplification / count);
@@ -192,7 +270,9 @@ impl Measured {
             let in_kernel = |cpu: &CpuTimes| cpu.system_ns + cpu.irq_ns + cpu.softirq_ns;
             let share = |ns: u64, of: u64| ns as f64 / of.max(1) as f64 / count;
             let all_ns: u64 = run.cpus.iter().map(CpuTimes::total_ns).sum();
-            measured.kernel_share += share(run.cpus.iter().map(in_kernel).sum(), all_ns);
+            let of_run_ns = run.cpus.iter().map(in_kernel).sum();
+            kernel_ns += of_run_ns;
+            measured.kernel_share += share(of_run_ns, all_ns);
             let busy = run
                 .cpus
                 .iter()
@@ -200,6 +280,9 @@ impl Measured {
             let busiest = busy.max_by_key(|(busy_ns, _)| *busy_ns).unwrap_or_default();
             measured.busiest_share += share(busiest.0, busiest.1);
         }
+        let each = |of_all: u64| of_all as f64 / requests.max(1) as f64;
+        measured.request_bytes = each(sectors) * SECTOR_BYTES;
+        measured.kernel_ns_per_request = each(kernel_ns);
         measured
     }
 }
@@ -217,5 +300,41 @@ fn spread(values: &[f64]) -> f64 {
     match least > 0.0 && least.is_finite() {
         true => most / least - 1.0,
         false => 0.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn study(agrees: [bool; 2]) -> Study {
+        let mut study = Study::new("x", String::new(), String::new(), None, Vec::new());
+        study.findings = agrees
+            .map(|agrees| Finding {
+                here: format!("it is {agrees}"),
+                agrees,
+                ..Finding::default()
+            })
+            .to_vec();
+        study
+    }
+
+    #[test]
+    fn a_finding_hangs_on_the_values_at_whose_ends_it_is_another() {
+        let mut base = study([true, true]);
+        assert_eq!(base.findings[0].assumed(&base), None);
+        base.add_trial("a of x 1 in place of 2", &study([true, false]));
+        base.add_trial("a of x 3 in place of 2", &study([true, true]));
+        base.note_trials(&["a"], 3, 2);
+        let hangs_on = |at: usize| base.findings[at].assumed(&base).expect("tried");
+        assert_eq!(hangs_on(0), "no assumed value that was tried");
+        assert_eq!(
+            hangs_on(1),
+            "a of x 1 in place of 2, which is not as there: it is false"
+        );
+        let tried = "ends of a, one at a time and with 2 runs of each pattern. Of 3 assumed \
+                     values 2 were not tried (--assumed 3).";
+        assert!(base.assumed.ends_with(tried), "{}", base.assumed);
+        assert!(base.finds_as(&study([true, true])) && !base.finds_as(&study([false, true])));
     }
 }

@@ -2,7 +2,7 @@
 //! prints charts without figures, so that a finding only has a direction; the thresholds are
 //! set here.
 
-use super::{Case, Finding, Study, mean, spread};
+use super::{Case, Finding, Measured, Study, mean, spread};
 use crate::comparison::Direction;
 use crate::quantity::{latency, signed_percent};
 
@@ -15,6 +15,10 @@ const ALIKE: f64 = 0.05;
 const ALIKE_ROUGHLY: f64 = 0.25;
 /// Above this change, a bandwidth counts as higher or lower.
 const CLEAR: f64 = 0.02;
+/// From this share of its time on, a CPU that works is one that others may wait for.
+const BUSY: f64 = 0.9;
+/// By how much the document's bfq is behind.
+const BFQ_BEHIND: f64 = 0.05;
 /// Below this spread, shares of CPU time count as equal.
 const CPU_ALIKE: f64 = 0.02;
 
@@ -109,6 +113,7 @@ fn ssd_reads_grow(study: &Study) -> Option<Finding> {
             "Through the page cache each process waits for its own read. At random one process \
              keeps {one:.1} requests in flight and four keep {four:.1}; in order {in_order}."
         ),
+        ..Finding::default()
     })
 }
 
@@ -123,6 +128,7 @@ fn ssd_reads_alike(study: &Study) -> Option<Finding> {
                  that a scheduler has nothing to choose from, and its CPU time is a small part \
                  of a request of 128 KiB or more."
             .to_string(),
+        ..Finding::default()
     })
 }
 
@@ -148,18 +154,39 @@ fn bfq_falls_behind(study: &Study) -> Option<Finding> {
             signed_percent(change)
         ),
         agrees: (-0.10..-CLEAR).contains(&change),
-        reason: format!(
-            "The kernel takes {} of all CPUs' time under bfq and {} under mq-deadline, and the \
-             busiest CPU has work for {} and {} of the time, the USB driver's included: no CPU \
-             is what writes wait for, and neither is one with all assumed costs at their upper \
-             ends or beside a drive as fast as the link. The document's ext4 and its journal \
-             are not simulated.",
-            percent(of(bfq).kernel_share),
-            percent(of(deadline).kernel_share),
-            percent(of(bfq).busiest_share),
-            percent(of(deadline).busiest_share)
-        ),
+        reason: why_bfq_is_no_slower(of(bfq), of(deadline)),
+        ..Finding::default()
     })
+}
+
+/// Says what bfq would have to cost for the document's finding, and what it costs.
+fn why_bfq_is_no_slower(bfq: &Measured, deadline: &Measured) -> String {
+    if deadline.requests_per_s < 1.0 {
+        return "All is written to memory: the drive has nothing to do yet.".to_string();
+    }
+    let more_ns = bfq.kernel_ns_per_request - deadline.kernel_ns_per_request;
+    let wanted_ns = BFQ_BEHIND / (1.0 - BFQ_BEHIND) * 1e9 / deadline.requests_per_s;
+    let waits = match bfq.busiest_share < BUSY {
+        true => "so that no CPU is what writes wait for",
+        false => "which writes may wait for",
+    };
+    format!(
+        "The drive takes {:.0} requests of {:.0} KiB a second. If writes waited for a CPU, bfq \
+         would have to keep it {} longer for each of them to be 5 % behind; the kernel takes {} a \
+         request under bfq and {} under mq-deadline ({}{}), and the busiest CPU, which also runs \
+         the USB driver, has work for {} and {} of the time, {waits}. The document's ext4, its \
+         journal and the tables that it clears in the background after it is made are not \
+         simulated.",
+        deadline.requests_per_s,
+        deadline.request_bytes / 1024.0,
+        latency(wanted_ns),
+        latency(bfq.kernel_ns_per_request),
+        latency(deadline.kernel_ns_per_request),
+        if more_ns < 0.0 { "-" } else { "+" },
+        latency(more_ns.abs()),
+        percent(bfq.busiest_share),
+        percent(deadline.busiest_share)
+    )
 }
 
 fn card_reads_in_order(study: &Study) -> Option<Finding> {
@@ -171,6 +198,7 @@ fn card_reads_in_order(study: &Study) -> Option<Finding> {
         reason: "The card goes on at once with one reader; a read that belongs to another waits \
                  for the flash first. Readahead makes such changes seldom."
             .to_string(),
+        ..Finding::default()
     })
 }
 
@@ -187,6 +215,7 @@ fn card_reads_at_random(study: &Study) -> Option<Finding> {
              takes long. The card has more to do while one of four copies.",
             percent(pair.busiest()[0])
         ),
+        ..Finding::default()
     })
 }
 
@@ -207,6 +236,7 @@ fn card_writes_alike(study: &Study) -> Option<Finding> {
         ),
         agrees: most < ALIKE_ROUGHLY,
         reason: why_card_writes_differ(study.file_system, &cases, at),
+        ..Finding::default()
     })
 }
 
@@ -223,11 +253,6 @@ fn why_card_writes_differ(file_system: Option<&str>, cases: &[&Case], widest: &C
              is left half written, at random up to {copied:.1} times what the host writes."
         );
     };
-    let programmed = { widest.comparison.schedulers.iter() }.zip(&widest.measured);
-    let programmed = programmed.filter_map(|(name, of)| {
-        let times = of.write_amplification?;
-        Some(format!("{name} {times:.1}"))
-    });
     let shared = match file_system {
         "ext2" => {
             "ext2 puts an indirect block into a file every 4 MiB, which is written later and \
@@ -242,8 +267,18 @@ fn why_card_writes_differ(file_system: Option<&str>, cases: &[&Case], widest: &C
          scheduler that sorts by sector writes what lies together before that. In {} the card \
          writes so many times what the host writes: {}.",
         widest.pattern,
-        programmed.collect::<Vec<_>>().join(", ")
+        amplifications(widest)
     )
+}
+
+/// How many times what the host writes a card writes, by scheduler.
+fn amplifications(case: &Case) -> String {
+    let each = case.comparison.schedulers.iter().zip(&case.measured);
+    let each = each.filter_map(|(name, of)| {
+        let times = of.write_amplification?;
+        Some(format!("{name} {times:.2}"))
+    });
+    each.collect::<Vec<_>>().join(", ")
 }
 
 fn card_writes_lowest(study: &Study) -> Option<Finding> {
@@ -268,10 +303,29 @@ fn card_writes_lowest(study: &Study) -> Option<Finding> {
         document: "SD card, writes: mq-deadline and none are lowest",
         here: format!("against the mean: {}", shown.collect::<Vec<_>>().join(", ")),
         agrees: lowest.contains(&"none") && lowest.contains(&"mq-deadline"),
-        reason: "Differences come from which units of the card happen to be open when pieces of \
-                 several files meet, not from what a scheduler is made for."
-            .to_string(),
+        reason: why_card_writes_are_ordered(&cases)?,
+        ..Finding::default()
     })
+}
+
+/// Says what bandwidths of writes to a card follow: what the card writes beside the host's data.
+fn why_card_writes_are_ordered(cases: &[&Case]) -> Option<String> {
+    let (_, at) = widest(cases)?;
+    let written = { at.bandwidths().into_iter() }
+        .zip(&at.measured)
+        .filter_map(|(bandwidth, of)| Some(bandwidth * of.write_amplification?));
+    let (least, most) = written.fold((f64::INFINITY, 0.0f64), |(least, most), rate| {
+        (least.min(rate), most.max(rate))
+    });
+    Some(format!(
+        "Differences come from which units of the card are open when pieces of several files \
+         meet. In {}, where they are largest, the card writes so many times what the host \
+         writes: {}; what it writes in all is {} to {} under all of them.",
+        at.pattern,
+        amplifications(at),
+        mb_s(least),
+        mb_s(most)
+    ))
 }
 
 /// Compares the requests' times in the drive, in the pattern that the document shows.
@@ -294,6 +348,7 @@ fn latencies_alike(study: &Study, (drive, direction): (&str, Direction)) -> Opti
         reason: "A request's time is counted from when the driver starts it, waiting for the card \
                  or a place in the drive included; what a scheduler holds is not in it."
             .to_string(),
+        ..Finding::default()
     })
 }
 
@@ -328,5 +383,6 @@ fn cpu_alike(study: &Study) -> Option<Finding> {
                  of them, but longer or shorter with the clock: runs that last for less than a \
                  few turns of the governor differ by it."
             .to_string(),
+        ..Finding::default()
     })
 }
