@@ -29,18 +29,22 @@ def test_the_defaults_report_is_made_of_sweeps(tmp_path, monkeypatch):
     for name in ("git-status", "analytics-scan"):
         (few / f"{name}.fio").write_text((FOLDER / "workloads" / f"{name}.fio").read_text())
     monkeypatch.setattr(defaults, "WORKLOADS", few)
-    monkeypatch.setattr(defaults, "RUNTIME", {"nvme": "2ms"})
-    monkeypatch.setattr(defaults, "SCHEDULERS", ("none", "bfq"))
+    monkeypatch.setattr(defaults, "RUNTIME", {"nvme": "2ms", "mmc": "50ms"})
+    monkeypatch.setattr(defaults, "SCHEDULERS", ("none", "mq-deadline"))
     monkeypatch.setattr(defaults, "READ_AHEAD_KB", (32, 128))
     page = tmp_path / "page.md"
     words = ["--blklab", COMMAND, "--folder", str(tmp_path / "runs"), "--page", str(page)]
-    monkeypatch.setattr(sys, "argv", ["defaults", *words, "--drives", "nvme", "--repeats", "2"])
+    monkeypatch.setattr(
+        sys, "argv", ["defaults", *words, "--drives", "nvme,sd-card", "--repeats", "2"]
+    )
     defaults.main()
     text = page.read_text()
-    assert "2 workloads of real programs, 4 settings, 1 drives, 2 runs each: 16 runs" in text
+    assert "2 workloads of real programs, 4 settings, 2 drives, 2 runs each: 32 runs" in text
+    assert "32 of them were done for this page" in text
+    assert "xeon-10core or rpi4 (mmc) with 512M" in text and "drive.host.capacity_bytes=" in text
     assert "| none, 128 KiB | +0.0 % | +0.0 % (analytics-scan) |" in text
-    rows = [line for line in text.splitlines() if line.startswith(("| none, ", "| bfq, "))]
-    assert len(rows) == 4
+    rows = [line for line in text.splitlines() if line.startswith(("| none, ", "| mq-deadline, "))]
+    assert len(rows) == 2 * 4
     assert "**git-status**, judged by `preload`" in text
 
 
