@@ -60,7 +60,7 @@ def test_a_sweep_goes_on_where_it_was(spec):
 def test_a_worker_needs_the_same_build(spec):
     file = blklab._blklab.SweepFile(spec)
     work = sweep._Work.of(spec, file)
-    other = sweep._Work(work.spec, work.job, "blklab 0.0.9")
+    other = sweep._Work(work.spec, work.files, "blklab 0.0.9")
     with pytest.raises(blklab.Error, match=r"and this is blklab 0\.0\.9"):
         other.do([0])
     spec.unlink()
@@ -86,6 +86,19 @@ def test_the_command_and_the_package_share_a_data_set(spec, tmp_path):
     else:
         with pytest.raises(blklab.UsageError, match="its runs are of"):
             sweep.sweep(spec, output=folder)
+
+
+def test_a_worker_gets_all_files_of_a_trace(tmp_path):
+    records = "".join(f"{10_000 * n},x,0,Read,{4096 * n},4096,1000\n" for n in range(20))
+    (tmp_path / "load.csv").write_text(records)
+    spec = tmp_path / "s.toml"
+    spec.write_text('job = "load.csv"\nvary = ["scheduler=none,bfq"]\n')
+    work = sweep._Work.of(spec, blklab._blklab.SweepFile(spec))
+    assert [name for name, _ in work.files] == ["load.csv"]
+    here = sweep.sweep(spec)
+    (there,) = work.do([0, 1])
+    (here,) = [part.read_bytes() for part in here.table.parent.glob("part-*.jsonl")]
+    assert set(there.splitlines()) == set(here.splitlines())
 
 
 def test_a_missing_package_is_named(spec, monkeypatch):
