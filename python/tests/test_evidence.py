@@ -1,9 +1,12 @@
 """The programs that make evidence pages, on a small part of their work."""
 
 import json
+import re
+import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from support import COMMAND, command, module
 
 FOLDER = Path(__file__).parent.parent / "evidence"
@@ -46,6 +49,32 @@ def test_the_defaults_report_is_made_of_sweeps(tmp_path, monkeypatch):
     rows = [line for line in text.splitlines() if line.startswith(("| none, ", "| mq-deadline, "))]
     assert len(rows) == 2 * 4
     assert "**git-status**, judged by `preload`" in text
+
+
+@pytest.mark.cluster
+def test_what_many_runs_cost_is_measured(tmp_path):
+    """The page's program on small sizes: what it holds must hold there, too."""
+    module("ray")
+    page = tmp_path / "page.md"
+    words = [sys.executable, str(FOLDER / "many_runs"), "--small", f"--page={page}"]
+    done = subprocess.run(
+        [*words, f"--blklab={COMMAND}"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    text = page.read_text()
+    assert "the same bytes as JSON" in text
+    for library in ("pandas", "Polars"):
+        (line,) = [line for line in text.splitlines() if line.startswith(f"| {library} |")]
+        numbers = re.search(r"\| (\d+) of (\d+) \|", line)
+        assert numbers and numbers[1] == numbers[2] and int(numbers[2]) > 20, line
+    assert "were killed 5 times by SIGKILL" in text
+    assert "Runs lost: 0; runs done twice: 0; data sets that differ" in text
+    # On two nodes, one of which was killed.
+    (whole, lost) = [line for line in text.splitlines() if line.endswith("s | yes | 0 |")]
+    assert whole.startswith("| stay |")
+    assert re.match(r"\| one killed with \d+% of the runs \|", lost)
+    assert re.search(r"^\| nodes of Ray \| 1 \|", text, re.MULTILINE)
+    assert "| 1024 |" in text
 
 
 def test_tune_is_held_against_the_whole_grid(monkeypatch):
