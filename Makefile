@@ -6,7 +6,7 @@ DEMO_JOB = thesis/randrw-90-10
 DEMO_DRIVE = mx100-256-ranges
 DEMO_SCHEDULERS = noop,deadline,mq-deadline,ac
 
-.PHONY: demo test python soak kills images module-test mutants bench step-costs bench-serve check setup build build-pgo docs evidence defaults-report tune-report clean
+.PHONY: demo test python soak kills images module-test mutants bench step-costs bench-serve check setup build build-pgo docs evidence defaults-report tune-report many-runs clean
 
 demo: build
 	$(BLKLAB) compare $(DEMO_JOB) --drive $(DEMO_DRIVE) --machine i7-3770k \
@@ -110,6 +110,15 @@ defaults-report: setup build
 		--folder target/defaults --page docs/evidence/defaults.md
 tune-report: setup build
 	target/python/bin/python python/evidence/tune.py --blklab $(BLKLAB) --page docs/evidence/tune.md
+
+# What many runs cost: Python beside the command, rows, all cores, kills, a cluster. A quiet
+# machine, 16 GB of memory and ten minutes; MANY_RUNS=--small tells that it works.
+MANY_RUNS =
+many-runs: build
+	./tests/setup.sh python
+	CARGO="$(CARGO)" ./python/build.sh release
+	PYTHONPATH=python target/python/bin/python python/evidence/many_runs --blklab $(BLKLAB) \
+		--page docs/evidence/many-runs.md $(MANY_RUNS)
 
 # Figures are ratios in one run: absolute times depend on the machine.
 bench:

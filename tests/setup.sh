@@ -57,3 +57,5 @@ modules "tests of python/" pytest pytest
 modules "example notebooks" "nbclient ipykernel matplotlib tqdm" "nbclient, ipykernel, matplotlib, tqdm"
 modules "tests of blklab[tune]" optuna optuna
 modules "tests of blklab[ray]" ray ray
+modules "tests of blklab[postgresql]" "psycopg[binary] sqlalchemy>=2.1" psycopg
+want pg_ctlcluster postgresql

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import warnings
 from typing import Any
 
 from . import _blklab
@@ -104,6 +105,9 @@ class Result(Report):
         }
         if table not in tables:
             raise _blklab.UsageError(f"there is no table {table!r}; there are {', '.join(tables)}")
+        if table == "requests":
+            for note in self._found.notes_on_requests():
+                warnings.warn(note, stacklevel=2)
         return tables[table]()
 
     def to_pandas(self, table: str = "results") -> Any:

@@ -97,28 +97,26 @@ class _Work:
     """A sweep for a machine that has none of its files."""
 
     spec: str
-    #: The job's name and content, where it is a file beside the sweep's.
-    job: tuple[str, bytes] | None
+    #: The names and contents of the job's files, where they are beside the sweep's.
+    files: tuple[tuple[str, bytes], ...]
     program: str
 
     @classmethod
     def of(cls, path: Path, file: _blklab.SweepFile) -> _Work:
-        name = Path(file.job)
-        beside = path.parent / name
         # Others are found by their path on each machine.
-        is_sent = beside.is_file() and not name.is_absolute() and ".." not in name.parts
-        job = (file.job, beside.read_bytes()) if is_sent else None
-        return cls(path.read_text(), job, file.program)
+        sent = (name for name in file.files if not name.is_absolute() and ".." not in name.parts)
+        files = tuple((str(name), (path.parent / name).read_bytes()) for name in sent)
+        return cls(path.read_text(), files, file.program)
 
     def do(self, numbers: Sequence[int]) -> list[bytes]:
         """Does these runs; the files of what they found."""
         with tempfile.TemporaryDirectory(prefix="blklab") as place:
             spec = Path(place, "sweep.toml")
             spec.write_text(self.spec)
-            if self.job is not None:
-                job = Path(place, self.job[0])
-                job.parent.mkdir(parents=True, exist_ok=True)
-                job.write_bytes(self.job[1])
+            for name, content in self.files:
+                beside = Path(place, name)
+                beside.parent.mkdir(parents=True, exist_ok=True)
+                beside.write_bytes(content)
             file = _blklab.SweepFile(spec)
             if file.program != self.program:
                 raise _blklab.Error(f"a worker has {file.program}, and this is {self.program}")

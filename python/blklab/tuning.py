@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -41,6 +42,10 @@ QUESTION = "blklab"
 #: Runs of each of them.
 FINAL_REPEATS = 8
 
+#: Attempts to make a database's tables, and the pause before the next one.
+MAKES_MAX = 10
+MAKE_AGAIN_S = 0.3
+
 
 @dataclass(frozen=True)
 class Found:
@@ -73,7 +78,7 @@ class Tuned:
     advice: str
     #: Optuna's study, which optuna-dashboard opens from its storage.
     study: Any
-    #: The storage, or ``memory``.
+    #: The storage without its password, or ``memory``.
     storage: str
     more_is_better: tuple[bool, ...]
 
@@ -137,9 +142,10 @@ def tune(
     (:func:`blklab.commands.halve`) by the code of ``blklab tune``, whose advice it is.
 
     The study is kept in ``storage``, ``sqlite:///blklab-tune.db`` if not given, and gone on with
-    by the next call, by several machines too; ``storage="memory"`` keeps nothing. ``study`` names
-    it; without a name each question has a study of its own. A study is of one job, drive,
-    machine, space, goals, options and program, and refuses others.
+    by the next call. Several machines share one in ``postgresql://USER@HOST/DATABASE``
+    (``blklab[postgresql]``); ``storage="memory"`` keeps nothing. ``study`` names it; without a
+    name each question has a study of its own. A study is of one job, drive, machine, space, goals,
+    options and program, and refuses others.
     """
     optuna = wanted("optuna", "tune")
     if not goals or not space or not all(space.values()):
@@ -152,18 +158,16 @@ def tune(
     more = tried.figures(first, 1).more_is_better
     question = Question.of(job, choices, goals, subject_to, tried.options)
     place = storage or DEFAULT_STORAGE
-    kept = optuna.create_study(
-        storage=None if place == IN_MEMORY else place,
-        study_name=study or question.name,
-        load_if_exists=True,
-        sampler=sampler or optuna.samplers.TPESampler(seed=seed),
-        directions=["maximize" if up else "minimize" for up in more],
-    )
+    directions = ["maximize" if up else "minimize" for up in more]
+    kept, place = _study(optuna, place, study or question.name, directions)
     _claim(kept, question, place)
     if not kept.trials:
-        kept.enqueue_trial({key: _choice(value) for key, value in first.items()})
+        first_trial = {key: _choice(value) for key, value in first.items()}
+        kept.enqueue_trial(first_trial, skip_if_exists=True)
     for at in range(trials):
         trial = kept.ask()
+        # Workers that share a study, and calls that go on with one, draw other settings.
+        kept.sampler = sampler or optuna.samplers.TPESampler(seed=seed + trial.number)
         figures = tried.figures(_suggested(trial, choices), 1)
         for limit, is_kept in zip(subject_to, figures.kept, strict=True):
             trial.set_constraint(limit, 0.0 if is_kept else 1.0)
@@ -185,6 +189,37 @@ def tune(
         storage=place,
         more_is_better=tuple(more),
     )
+
+
+def _study(optuna: Any, storage: str, name: str, directions: list[str]) -> tuple[Any, str]:
+    """A storage's study of this name, made if there is none, and the storage without password."""
+    about = {"study_name": name, "directions": directions}
+    if storage == IN_MEMORY:
+        return optuna.create_study(**about), storage
+    from sqlalchemy import engine, exc
+
+    try:
+        url = engine.make_url(storage)
+    except exc.ArgumentError:
+        raise _blklab.UsageError(
+            f"storage {storage}: no URL of a database; right is sqlite:///FILE, "
+            f"postgresql://USER@HOST/DATABASE, or {IN_MEMORY}"
+        ) from None
+    shown = url.render_as_string(hide_password=True)
+    for left in reversed(range(MAKES_MAX)):
+        try:
+            return optuna.create_study(storage=storage, load_if_exists=True, **about), shown
+        except ImportError as error:
+            if url.get_backend_name() == "postgresql":
+                wanted("psycopg", "postgresql")
+            raise _blklab.Error(f"storage {shown}: {error}") from error
+        except (exc.IntegrityError, exc.ProgrammingError, exc.OperationalError) as error:
+            # Workers that begin at the same time make an empty database's tables together.
+            if left == 0 or "already exists" not in str(error):
+                problem = str(error.orig).strip().splitlines()[0]
+                raise _blklab.Error(f"storage {shown}: {problem}") from error
+            time.sleep(MAKE_AGAIN_S)
+    raise AssertionError("the last attempt raises")
 
 
 #: Of each axis what a study stores for each value, with the value: numbers and texts for

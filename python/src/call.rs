@@ -105,6 +105,11 @@ impl Found {
         PyTable::new(own, RunOutput::requests)
     }
 
+    /// What of the requests is missing, a sentence for each setting.
+    fn notes_on_requests(&self) -> PyResult<Vec<String>> {
+        Ok(self.ran()?.notes_on_requests())
+    }
+
     /// The time series as a table.
     fn series(own: &Bound<'_, Self>) -> PyResult<PyTable> {
         PyTable::new(own, RunOutput::series)

@@ -26,10 +26,10 @@ impl PySweepFile {
         self.0.program()
     }
 
-    /// The name of the job in the sweep's file.
+    /// The files of the job, as from the folder of the sweep's file.
     #[getter]
-    fn job(&self) -> &str {
-        self.0.job()
+    fn files(&self) -> Vec<PathBuf> {
+        self.0.files().to_vec()
     }
 
     /// The number of its runs.

@@ -105,8 +105,12 @@ def test_a_description_is_a_mapping():
     assert drive.get("no.such.key", 7) == 7
     machine = blklab.Machine("generic-8")
     assert machine["cpu.count"] == 8
-    del drive["gc.policy"]
-    assert 'policy = "greedy"' not in drive.text and "gc.policy" in drive
+    assert drive["host.queues"] == 64
+    del drive["host.queues"]
+    assert drive["host.queues"] == 1
+    # What has no default stays.
+    with pytest.raises(blklab.UsageError, match=r"`gc\.policy`: is missing"):
+        del drive["gc.policy"]
 
 
 def test_what_was_probed_and_fitted_is_a_drive(tmp_path):

@@ -3,11 +3,9 @@
 import json
 import subprocess
 import sys
-import threading
-import time
 
 import pytest
-from support import COMMAND, module
+from support import COMMAND
 
 import blklab
 from blklab import sweep
@@ -35,7 +33,7 @@ def spec(tmp_path):
 def keys(folder):
     """The keys of all runs that a folder's files have."""
     parts = [part.read_text().splitlines() for part in folder.glob("part-*.jsonl")]
-    return [json.loads(line)["key"] for part in parts for line in part[1:]]
+    return {json.loads(line)["key"] for part in parts for line in part[1:]}
 
 
 def test_a_sweep_goes_on_where_it_was(spec):
@@ -60,7 +58,7 @@ def test_a_sweep_goes_on_where_it_was(spec):
 def test_a_worker_needs_the_same_build(spec):
     file = blklab._blklab.SweepFile(spec)
     work = sweep._Work.of(spec, file)
-    other = sweep._Work(work.spec, work.job, "blklab 0.0.9")
+    other = sweep._Work(work.spec, work.files, "blklab 0.0.9")
     with pytest.raises(blklab.Error, match=r"and this is blklab 0\.0\.9"):
         other.do([0])
     spec.unlink()
@@ -82,45 +80,26 @@ def test_the_command_and_the_package_share_a_data_set(spec, tmp_path):
     # Tests may have them built with different optimisation.
     if ours == theirs:
         assert sweep.sweep(spec, output=folder).done == 0
-        assert set(keys(folder)) == set(keys(tmp_path / "alone"))
+        assert keys(folder) == keys(tmp_path / "alone")
     else:
         with pytest.raises(blklab.UsageError, match="its runs are of"):
             sweep.sweep(spec, output=folder)
+
+
+def test_a_worker_gets_all_files_of_a_trace(tmp_path):
+    records = "".join(f"{10_000 * n},x,0,Read,{4096 * n},4096,1000\n" for n in range(20))
+    (tmp_path / "load.csv").write_text(records)
+    spec = tmp_path / "s.toml"
+    spec.write_text('job = "load.csv"\nvary = ["scheduler=none,bfq"]\n')
+    work = sweep._Work.of(spec, blklab._blklab.SweepFile(spec))
+    assert [name for name, _ in work.files] == ["load.csv"]
+    here = sweep.sweep(spec)
+    (there,) = work.do([0, 1])
+    (here,) = [part.read_bytes() for part in here.table.parent.glob("part-*.jsonl")]
+    assert set(there.splitlines()) == set(here.splitlines())
 
 
 def test_a_missing_package_is_named(spec, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(blklab.Error, match=r"pip install 'blklab\[ray\]'"):
         sweep.sweep(spec, ray="auto")
-
-
-@pytest.mark.cluster
-def test_a_cluster_that_loses_a_node_finds_the_same(spec, tmp_path):
-    module("ray")
-    from ray.cluster_utils import Cluster
-
-    alone = sweep.sweep(spec, output=tmp_path / "alone")
-    cluster = Cluster(
-        initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False}
-    )
-    folder = tmp_path / "together"
-    try:
-        lost = cluster.add_node(num_cpus=1)
-        cluster.wait_for_nodes()
-
-        def lose():
-            # In the middle of the runs.
-            while not keys(folder):
-                time.sleep(0.01)
-            cluster.remove_node(lost, allow_graceful=False)
-
-        killer = threading.Thread(target=lose)
-        killer.start()
-        together = sweep.sweep(spec, output=folder, ray=cluster.address)
-        killer.join()
-    finally:
-        cluster.shutdown()
-    assert together.done == RUNS
-    assert together.table.read_bytes() == alone.table.read_bytes()
-    found = keys(folder)
-    assert len(found) == len(set(found)) == RUNS

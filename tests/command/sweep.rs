@@ -175,6 +175,95 @@ fn mistakes_are_told_before_anything_runs() {
     );
 }
 
+/// Reads of an MSR trace, a millisecond apart.
+fn trace(from: u64) -> String {
+    let line = |n: u64| {
+        format!(
+            "{},x,0,Read,{},4096,1000\n",
+            10_000 * n,
+            4096 * (from + 7 * n)
+        )
+    };
+    (1..=50).map(line).collect()
+}
+
+#[test]
+fn a_trace_is_swept_wherever_it_is_and_its_content_counts() {
+    let place = place();
+    place.file("load.csv", &trace(0));
+    let spec = "job = \"load.csv\"\nrepeats = 2\nspeed = 10\nvary = [\"scheduler=none,bfq\"]\n";
+    place.file("s.toml", spec);
+    let first = sweep(&place, "--output d").ok().out;
+    assert!(first.starts_with("4 runs: 4 done now"), "{first}");
+    let other = Place::new();
+    other.file("load.csv", &trace(0)).file("s.toml", spec);
+    let from_other = place.path("d");
+    let merged = sweep(
+        &other,
+        &format!("--output d --merge {}", from_other.display()),
+    );
+    let merged = merged.ok().out;
+    assert!(
+        merged.starts_with("4 runs: 0 done now, 4 were there"),
+        "{merged}"
+    );
+    assert!(data_set(&other, "d") == data_set(&place, "d"));
+    let from_elsewhere = place.path("s.toml").display().to_string();
+    let words = ["sweep", from_elsewhere.as_str(), "--output", "e"];
+    other.blklab(&words).ok();
+    assert!(data_set(&other, "e") == data_set(&place, "d"));
+    // Another speed, another content, and arrivals to the letter: nothing of it was there.
+    for (spec, content, runs) in [
+        (spec.replace("10", "20"), trace(0), 4),
+        (spec.to_string(), trace(1), 4),
+        (spec.replace("repeats = 2\n", ""), trace(0), 2),
+    ] {
+        place.file("load.csv", &content).file("s.toml", &spec);
+        let again = sweep(&place, "--output d").ok().out;
+        let all = format!("{runs} runs: {runs} done now, 0 were there");
+        assert!(again.starts_with(&all), "{again}");
+    }
+}
+
+#[test]
+fn what_a_trace_cannot_vary_is_told() {
+    let place = place();
+    place.file("load.csv", &trace(0));
+    for (job, rest, said) in [
+        (
+            "load.csv",
+            "vary = [\"iodepth=1,2\"]",
+            "load.csv is no job of fio's",
+        ),
+        (
+            "load.csv",
+            "depth = 4\nvary = [\"scheduler=none\"]",
+            "s.toml: --depth is for traces replayed with a number in flight",
+        ),
+        (
+            "load.csv",
+            "replay = \"open\"\nspeed = 0\nvary = [\"scheduler=none\"]",
+            "s.toml:3: `speed`",
+        ),
+        (
+            "load.csv",
+            "replay = \"opened\"\nvary = [\"scheduler=none\"]",
+            "\"open\", \"closed\", \"dependencies\"",
+        ),
+        (
+            "a.fio",
+            "speed = 2\nvary = [\"scheduler=none\"]",
+            "--speed is for traces; an fio job says itself",
+        ),
+    ] {
+        place.file("s.toml", &format!("job = \"{job}\"\n{rest}\n"));
+        let outcome = sweep(&place, "--output d");
+        assert_eq!(outcome.status, 2, "{rest}: {}", outcome.err);
+        assert!(outcome.err.contains(said), "{rest}: {}", outcome.err);
+    }
+    assert!(!place.path("d").exists());
+}
+
 #[test]
 fn a_full_disk_leaves_no_folder_behind() {
     let place = place();

@@ -85,6 +85,11 @@ impl RunOutput {
         }))
     }
 
+    /// Returns what of the requests is missing, a sentence for each setting.
+    pub fn notes_on_requests(&self) -> Vec<String> {
+        output::notes_on_requests(&self.settings)
+    }
+
     /// Returns the time series of each setting's first run.
     pub fn series(&self) -> Table {
         blklab_tables::series(self.settings.iter().flat_map(|setting| {

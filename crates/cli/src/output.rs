@@ -167,23 +167,32 @@ pub(crate) fn deliver_table(
     }
 }
 
+/// Returns a note for each setting whose first run has not kept all of its requests.
+pub(crate) fn notes_on_requests(settings: &[SchedulerRuns]) -> Vec<String> {
+    let is_cut = |setting: &&SchedulerRuns| {
+        let traced = setting
+            .runs
+            .first()
+            .and_then(|run| run.traced_requests.as_ref());
+        traced.is_some_and(|traced| traced.cut)
+    };
+    let note = |setting: &SchedulerRuns| {
+        format!(
+            "{}: there is no room for all requests; those of the run's end are missing",
+            setting.name
+        )
+    };
+    settings.iter().filter(is_cut).map(note).collect()
+}
+
 /// Writes the requested tables.
 pub(crate) fn write_tables(tables: &TableArgs, settings: &[SchedulerRuns]) -> Result<(), Failure> {
     let firsts = || {
         let firsts = settings.iter();
         firsts.filter_map(|setting| Some((setting.name.as_str(), setting.runs.first()?)))
     };
-    for (name, run) in firsts().filter(|_| tables.trace_requests()) {
-        if run
-            .traced_requests
-            .as_ref()
-            .is_some_and(|traced| traced.cut)
-        {
-            eprintln!(
-                "blklab: {name}: there is no room for all requests; those of the run's end are \
-                 missing"
-            );
-        }
+    for note in notes_on_requests(settings) {
+        eprintln!("blklab: {note}");
     }
     let write = |path: &Option<PathBuf>, table: &dyn Fn() -> Table| match path {
         None => Ok(()),
@@ -219,4 +228,40 @@ fn quoted(word: &str) -> String {
         return word.to_string();
     }
     format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use blklab_stats::{Results, TracedRequests};
+
+    use super::*;
+
+    #[test]
+    fn a_run_that_has_not_kept_all_requests_is_noted() {
+        let setting = |name: &str, traced_requests| SchedulerRuns {
+            name: name.to_string(),
+            runs: vec![Results {
+                traced_requests,
+                ..Results::default()
+            }],
+        };
+        let traced = |cut| {
+            Some(TracedRequests {
+                of: Vec::new(),
+                cut,
+            })
+        };
+        let settings = [
+            setting("none", traced(false)),
+            setting("bfq", traced(true)),
+            setting("kyber", None),
+        ];
+        let notes = notes_on_requests(&settings);
+        assert_eq!(notes.len(), 1);
+        assert!(
+            notes[0].starts_with("bfq: there is no room"),
+            "{}",
+            notes[0]
+        );
+    }
 }

@@ -6,6 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use blklab_description::read_text;
 use blklab_experiment::{Error, Shard, Store, Sweep, SweepSpec, WorkloadSource};
+use blklab_workload::trace;
 
 use crate::args::SweepFileArgs;
 use crate::failure::Failure;
@@ -59,7 +60,7 @@ pub(crate) fn sweep(args: &SweepFileArgs) -> Result<(), Failure> {
 /// A sweep's file, for programs that distribute its runs.
 pub struct SweepFile {
     name: String,
-    job: String,
+    files: Vec<PathBuf>,
     sweep: Sweep,
     /// The folder that was last used, since reading a large one takes long.
     store: Mutex<Option<Store>>,
@@ -77,11 +78,6 @@ impl SweepFile {
         let spec = SweepSpec::parse(&name, &text)?;
         let in_file = |error: Error| at_file(&name, error);
         let work = work(path, &spec.job).map_err(in_file)?;
-        if let WorkloadSource::Trace(trace) = &work {
-            return Err(Failure::Mistake(format!(
-                "{name}: {trace} is a trace, and a sweep is over fio jobs"
-            )));
-        }
         let bar = progress::status_line();
         bar.set_message(format!("checking what varies in {name}"));
         let checked = spec.settings(&work).and_then(|settings| {
@@ -92,7 +88,7 @@ impl SweepFile {
         Ok(SweepFile {
             sweep: checked.map_err(in_file)?,
             name,
-            job: spec.job,
+            files: files(path, &spec.job),
             store: Mutex::new(None),
         })
     }
@@ -128,9 +124,10 @@ impl SweepFile {
         PROGRAM
     }
 
-    /// Returns the job as the sweep's file names it.
-    pub fn job(&self) -> &str {
-        &self.job
+    /// Returns the files of the job, a set's all of them, as from the folder of the sweep's file;
+    /// none if the job comes with this program.
+    pub fn files(&self) -> &[PathBuf] {
+        &self.files
     }
 
     /// Returns the numbers of the runs whose results a folder lacks.
@@ -216,6 +213,17 @@ fn write_table(sweep: &Sweep, store: &Store) -> Result<PathBuf, Failure> {
     let path = store.folder().join(TABLE);
     output::write_new_file(&path, |file| Ok(sweep.write_table(store, file)?))?;
     Ok(path)
+}
+
+/// Returns the files of a job that is a file.
+fn files(spec: &Path, job: &str) -> Vec<PathBuf> {
+    let beside = spec.with_file_name(job);
+    if !beside.exists() {
+        return Vec::new();
+    }
+    let folder = spec.parent().unwrap_or(Path::new(""));
+    let from_folder = |path: &PathBuf| path.strip_prefix(folder).unwrap_or(path).to_path_buf();
+    trace::files(&beside).iter().map(from_folder).collect()
 }
 
 /// Finds the job, which may be a file beside the sweep's own.

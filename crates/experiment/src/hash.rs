@@ -1,6 +1,10 @@
 //! A hash that is the same in every build: FNV-1a with 128 bits, because the standard library's may
 //! differ between compilers, and machines share data sets.
 
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+
 /// The hash of the texts that were added.
 #[derive(Clone, Copy)]
 pub(crate) struct StableHash(u128);
@@ -16,9 +20,26 @@ impl StableHash {
 
     /// Returns the hash with a text added; its end is marked with a byte that no text has.
     pub(crate) fn with(self, text: &str) -> StableHash {
-        let bytes = text.bytes().chain([0xff]);
-        let step = |hash: u128, byte| (hash ^ u128::from(byte)).wrapping_mul(Self::PRIME);
-        StableHash(bytes.fold(self.0, step))
+        text.bytes().chain([0xff]).fold(self, StableHash::step)
+    }
+
+    /// Returns the hash of a file's bytes.
+    pub(crate) fn of_file(path: &Path) -> std::io::Result<StableHash> {
+        let mut file = BufReader::new(File::open(path)?);
+        let mut hash = StableHash::default();
+        loop {
+            let bytes = file.fill_buf()?;
+            let read = bytes.len();
+            if read == 0 {
+                return Ok(hash);
+            }
+            hash = bytes.iter().fold(hash, |hash, byte| hash.step(*byte));
+            file.consume(read);
+        }
+    }
+
+    fn step(self, byte: u8) -> StableHash {
+        StableHash((self.0 ^ u128::from(byte)).wrapping_mul(Self::PRIME))
     }
 
     pub(crate) fn bits(self) -> u128 {

@@ -389,7 +389,8 @@ impl<'a> Simulated<'a> {
         names
     }
 
-    /// Returns a text of everything that determines a row's results, except their seeds.
+    /// Returns a text of everything that determines a row's results, except their seeds and the
+    /// content of a trace.
     pub(crate) fn identity(&self, row: usize) -> String {
         let row = &self.rows[row];
         let drive = &self.drives.0[row.drive];
@@ -403,7 +404,7 @@ impl<'a> Simulated<'a> {
                 let specs = job.jobs.iter().map(JobSpec::without_places);
                 format!("{:?} {groups:?} {writes:?}", specs.collect::<Vec<_>>())
             }
-            Input::Trace(file) => file.to_string(),
+            Input::Trace(_) => format!("{:?} {}", self.replay, self.varies_arrivals),
             Input::Calls(list, _) => list.to_string(),
         };
         let SchedulerChoice {

@@ -8,15 +8,16 @@ use blklab_description::time_ns;
 use blklab_device::DriveState;
 use blklab_elevator::KernelVersion;
 use blklab_experiment::{
-    NamedFaults, NamedScheduler, Purpose, Recording, Setting, Tail, WorkloadSource,
+    NamedFaults, NamedScheduler, Pace, Purpose, Recording, Setting, Tail, Timing, WorkloadSource,
 };
 use blklab_report::tools::Tool;
 use blklab_report::{Comparison, Goal, Goals, Limit, Question};
-use blklab_sim::{FileSystemKind, Machine, Replay, ReplayMode};
+use blklab_sim::{FileSystemKind, Machine, Replay};
 use blklab_stats::World;
 use blklab_tables::Format;
 use blklab_workload::fio::{self, JobSource};
 use blklab_workload::trace::FORMATS;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 
 use super::virtual_machine::GuestArgs;
@@ -283,7 +284,7 @@ fn state(text: &str) -> Result<DriveState, String> {
 #[derive(Args)]
 pub(crate) struct PaceArgs {
     /// How a trace's I/Os arrive [default: open]
-    #[arg(long, visible_alias = "timing", value_enum)]
+    #[arg(long, visible_alias = "timing", value_parser = timing())]
     pub(crate) replay: Option<Timing>,
 
     /// I/Os in flight of a trace replayed closed [default: 32]
@@ -311,76 +312,33 @@ fn percentile(text: &str) -> Result<f64, String> {
     number.ok_or_else(|| "a percentile from p50 to below p100 is right, as p99".to_string())
 }
 
-/// The slowest and fastest replay of a trace, as factors of the recorded speed.
-const SPEED_MIN: f64 = 1e-3;
-const SPEED_MAX: f64 = 1e6;
-/// Default number of I/Os in flight of a trace replayed closed.
-const CLOSED_DEPTH: u32 = 32;
-
 impl PaceArgs {
+    fn pace(&self) -> Pace {
+        Pace {
+            replay: self.replay,
+            depth: self.depth,
+            speed: self.speed,
+            wrap: self.wrap,
+        }
+    }
+
     /// Refuses the options for a job, which has its own arrival times.
     pub(crate) fn refuse(&self) -> Result<(), Failure> {
-        let given = [
-            (self.replay.is_some(), "--replay"),
-            (self.depth.is_some(), "--depth"),
-            (self.speed.is_some(), "--speed"),
-            (self.wrap, "--wrap"),
-        ];
-        match given.iter().find(|(given, _)| *given) {
-            Some((_, option)) => Err(Failure::mistake(format!(
-                "{option} is for traces; an fio job says itself when and where its I/Os come"
-            ))),
-            None => Ok(()),
-        }
+        Ok(self.pace().refuse()?)
     }
 
     /// Returns how a trace is to be replayed.
     pub(crate) fn replay(&self) -> Result<Replay, Failure> {
-        Ok(Replay {
-            mode: self.mode()?,
-            wraps: self.wrap,
-            ..Replay::default()
-        })
-    }
-
-    fn mode(&self) -> Result<ReplayMode, Failure> {
-        let (replay, speed) = (self.replay.unwrap_or(Timing::Open), self.speed);
-        if speed.is_some() && replay != Timing::Open {
-            return Err(Failure::mistake(
-                "--speed is for traces replayed at their times (--replay open)",
-            ));
-        }
-        if self.depth.is_some() && replay != Timing::Closed {
-            return Err(Failure::mistake(
-                "--depth is for traces replayed with a number in flight (--replay closed)",
-            ));
-        }
-        let speed = speed.unwrap_or(1.0);
-        if !(SPEED_MIN..=SPEED_MAX).contains(&speed) {
-            return Err(Failure::mistake(format!(
-                "--speed {speed:?}: from {SPEED_MIN} to {SPEED_MAX} is possible; 2 is twice as fast"
-            )));
-        }
-        Ok(match replay {
-            Timing::Open => ReplayMode::Open { speed },
-            Timing::Closed => ReplayMode::Closed {
-                depth: self.depth.unwrap_or(CLOSED_DEPTH),
-            },
-            Timing::Dependencies => ReplayMode::Dependencies,
-        })
+        Ok(self.pace().replay()?)
     }
 }
 
-/// When each I/O of a replayed trace is submitted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Timing {
-    /// At their recorded times
-    Open,
-    /// As earlier ones end, with a fixed number in flight
-    Closed,
-    /// As soon as the I/Os of the same process have ended that had ended before it in
-    /// the recording
-    Dependencies,
+fn timing() -> impl TypedValueParser<Value = Timing> {
+    let words = Timing::ALL.map(|(word, help, _)| PossibleValue::new(word).help(help));
+    PossibleValuesParser::new(words).try_map(|given| {
+        let found = Timing::ALL.into_iter().find(|(word, ..)| *word == given);
+        found.map(|(.., timing)| timing).ok_or("no such timing")
+    })
 }
 
 #[derive(Args)]

@@ -30,7 +30,8 @@ depths.toml:
 #[command(after_help = SWEEP_EXAMPLES)]
 pub(crate) struct SweepFileArgs {
     /// The sweep's file with job, drive, machine, vary, repeats, seed, set and override;
-    /// the job is one of `blklab list jobs`, or a file beside it
+    /// the job is one of `blklab list jobs`, or a job, list of calls or trace in a file
+    /// beside it
     #[arg(value_name = "SPEC")]
     pub(crate) spec: PathBuf,
 

@@ -4,17 +4,20 @@
 mod store;
 
 use std::io::Write;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use blklab_description::{array, keys, parsed, read, text, time_ns, whole};
-use blklab_sim::Machine;
-use blklab_stats::World;
+use blklab_description::{array, flag, keys, number, one_of, parsed, read, text, time_ns, whole};
+use blklab_sim::{Machine, Replay};
+use blklab_stats::{Results, World};
 use blklab_tables::{ParquetWriter, Table};
+use blklab_workload::trace;
 use rayon::prelude::*;
 
 use crate::error::Error;
 use crate::hash::StableHash;
+use crate::pace::{Pace, SPEED_MAX, SPEED_MIN, Timing};
 use crate::rows::{Request, SettingProduct};
 use crate::run::with_threads;
 use crate::schedulers::NamedScheduler;
@@ -41,7 +44,8 @@ keys! {
     /// The specification of a sweep.
     #[derive(Debug)]
     pub struct SweepSpec(root) {
-        /// The fio job: a name from `blklab list jobs`, or a file beside this one.
+        /// The fio job, list of calls or trace: a name from `blklab list jobs`, or a file beside
+        /// this one.
         pub job: String = text();
         /// The drive, as in `--drive`.
         pub drive: String = text().or("nvme".to_string());
@@ -65,6 +69,14 @@ keys! {
         /// When the drives' power is cut, as in `--power-loss-at`.
         pub power_loss_at: Option<u64> =
             parsed("a time with its unit, as \"3ms\"", |time| time_ns(time).ok()).optional();
+        /// How a trace's I/Os arrive, as in `--replay`.
+        pub replay: Option<Timing> = one_of(Timing::ALL).optional();
+        /// The I/Os in flight of a trace that is replayed closed, as in `--depth`.
+        pub depth: Option<u32> = whole(1..=u32::MAX).optional();
+        /// How many times as fast as recorded a trace is replayed, as in `--speed`.
+        pub speed: Option<f64> = number(SPEED_MIN..=SPEED_MAX).optional();
+        /// Whether a trace's sectors beyond the drive's end continue at its start, as in `--wrap`.
+        pub wrap: bool = flag().or(false);
         /// Runs of each setting; the n-th runs of all settings have one seed.
         pub repeats: usize = whole(1..=REPEATS_MAX).or(1);
         /// The seed of the first run.
@@ -84,6 +96,23 @@ impl SweepSpec {
             Ok(spec)
         })
         .map_err(Error::mistake)
+    }
+
+    /// Returns how a trace is replayed; of other work the default.
+    fn replay(&self, work: &WorkloadSource) -> Result<Replay, Error> {
+        let pace = Pace {
+            replay: self.replay,
+            depth: self.depth,
+            speed: self.speed,
+            wrap: self.wrap,
+        };
+        match work {
+            WorkloadSource::Trace(_) => pace.replay(),
+            WorkloadSource::Job(_) | WorkloadSource::Calls { .. } => {
+                pace.refuse()?;
+                Ok(Replay::default())
+            }
+        }
     }
 
     /// Returns the settings of all runs.
@@ -138,7 +167,10 @@ pub struct Sweep {
     settings: SettingProduct,
     repeats: usize,
     seed: u64,
-    program: String,
+    replay: Replay,
+    /// The hash of what determines all runs alike: the program, and of a trace its content, since
+    /// machines have it in different places.
+    common: StableHash,
     /// The keys of all runs in order, those of a setting one after the other, by groups of
     /// [`SETTINGS_AT_ONCE`] settings, once they are known.
     keys: Vec<OnceLock<Vec<Key>>>,
@@ -167,11 +199,12 @@ impl Sweep {
         }
         let groups = settings.len().div_ceil(SETTINGS_AT_ONCE);
         let sweep = Sweep {
+            replay: spec.replay(&work)?,
+            common: common_hash(program, &work)?,
             work,
             settings,
             repeats: spec.repeats,
             seed: spec.seed,
-            program: program.to_string(),
             keys: (0..groups).map(|_| OnceLock::new()).collect(),
         };
         match groups {
@@ -181,9 +214,18 @@ impl Sweep {
         Ok(sweep)
     }
 
+    /// Returns the models of these settings, whose runs can be simulated.
+    fn world(&self, settings: &[Setting]) -> Result<Simulated<'_>, Error> {
+        let mut world = Simulated::new(&self.work, settings)?;
+        world.check_modelled()?;
+        world.replay = self.replay;
+        world.varies_arrivals = self.repeats > 1;
+        Ok(world)
+    }
+
     fn check_each_value(&self) -> Result<(), Error> {
         for settings in self.settings.of_each_value()?.chunks(SETTINGS_AT_ONCE) {
-            Simulated::new(&self.work, settings)?.check_modelled()?;
+            self.world(settings)?;
         }
         Ok(())
     }
@@ -213,16 +255,14 @@ impl Sweep {
             return Ok(keys);
         }
         let settings = self.group(group)?;
-        let world = Simulated::new(&self.work, &settings)?;
-        world.check_modelled()?;
+        let world = self.world(&settings)?;
         Ok(self.keep_keys(group, &world, settings.len()))
     }
 
     fn keep_keys(&self, group: usize, world: &Simulated<'_>, settings: usize) -> &[Key] {
-        let program = StableHash::default().with(&self.program);
         let (first, repeats) = (self.seed, self.repeats);
         let of_setting = |row| {
-            let of_setting = program.with(&world.identity(row));
+            let of_setting = self.common.with(&world.identity(row));
             let seeds = (0..repeats).map(move |repeat| seed_of(first, repeat));
             seeds.map(move |seed| Key(of_setting.with(&seed.to_string()).bits()))
         };
@@ -299,8 +339,7 @@ impl Sweep {
         }
         let first = group * SETTINGS_AT_ONCE;
         let settings = self.group(group)?;
-        let world = Simulated::new(&self.work, &settings)?;
-        world.check_modelled()?;
+        let world = self.world(&settings)?;
         let keys = self.keep_keys(group, &world, settings.len());
         let one = |number: &usize| -> Result<usize, Error> {
             if stop.load(Ordering::Relaxed) {
@@ -322,6 +361,7 @@ impl Sweep {
                     results.elapsed_ns as f64 / 1e6
                 )));
             }
+            self.without_place(&mut results);
             let table = blklab_tables::results([(label.as_str(), &[results][..])]);
             let mut store = store.lock().unwrap_or_else(PoisonError::into_inner);
             store.add(keys[number - first * self.repeats], &table)?;
@@ -333,6 +373,17 @@ impl Sweep {
             .with_max_len(1)
             .map(one)
             .try_reduce(|| 0, |a, b| Ok(a + b))
+    }
+
+    /// Calls a trace by its file's name alone, since machines have it in different places.
+    fn without_place(&self, results: &mut Results) {
+        let WorkloadSource::Trace(file) = &self.work else {
+            return;
+        };
+        let name = Path::new(file).file_name().unwrap_or_default();
+        for job in results.jobs.iter_mut().filter(|job| job.name == *file) {
+            job.name = name.to_string_lossy().into_owned();
+        }
     }
 
     /// Writes the stored results of all jobs as one Parquet table, in the order of the sweep
@@ -421,6 +472,19 @@ impl<'a> TableGroup<'a> {
         self.values.clear();
         table
     }
+}
+
+/// Returns the hash of a program and, of a trace, of its files.
+fn common_hash(program: &str, work: &WorkloadSource) -> Result<StableHash, Error> {
+    let mut hash = StableHash::default().with(program);
+    if let WorkloadSource::Trace(file) = work {
+        for path in trace::files(Path::new(file)) {
+            let of_file = StableHash::of_file(&path)
+                .map_err(|error| Error::mistake(format!("{}: {error}", path.display())))?;
+            hash = hash.with(&format!("{:x}", of_file.bits()));
+        }
+    }
+    Ok(hash)
 }
 
 /// Returns the seed of a repeat, the same for all settings.

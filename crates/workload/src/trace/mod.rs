@@ -30,7 +30,7 @@ pub use blkparse::{Action, BlkparseWriter, EventContext};
 pub use blktrace::BlktraceWriter;
 pub use error::{Fault, TraceError};
 pub use format::{Format, WriteRecord};
-pub use reader::{DriveSize, Reader, open};
+pub use reader::{DriveSize, Reader, files, open};
 pub use record::{IoEnd, Item, TraceRecord, device_number};
 pub use rwbs::Rwbs;
 

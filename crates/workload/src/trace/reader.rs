@@ -3,7 +3,7 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BinaryHeap};
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use blklab_blk::Sector;
 
@@ -43,13 +43,25 @@ fn detect(start: &[u8], file: &str) -> Result<&'static Format, TraceError> {
     })
 }
 
+/// Returns the other files of the set that `path` belongs to, with the format of such sets, if its
+/// name shows that it belongs to one.
+fn set_of(path: &Path) -> Option<(&'static Format, Vec<PathBuf>)> {
+    let of_format = |format: &&'static Format| Some((*format, (format.other_files)(path)?));
+    FORMATS.iter().find_map(of_format)
+}
+
+/// Returns all files of the trace at `path`, sorted by name.
+pub fn files(path: &Path) -> Vec<PathBuf> {
+    let mut files = set_of(path).map(|(_, others)| others).unwrap_or_default();
+    files.push(path.to_path_buf());
+    files.sort();
+    files
+}
+
 /// Opens the trace at `path`, plain or compressed. Without a `format` it is detected by the trace's
 /// name or beginning. One file of a set stands for the whole set.
 pub fn open(path: &Path, format: Option<&'static Format>) -> Result<Reader, TraceError> {
-    let set = FORMATS
-        .iter()
-        .find_map(|format| Some((*format, (format.other_files)(path)?)));
-    let Some((of_set, others)) = set else {
+    let Some((of_set, others)) = set_of(path) else {
         return Reader::start(Lines::open(path)?, Vec::new(), format);
     };
     let others: Result<Vec<Lines>, TraceError> =
