@@ -29,6 +29,7 @@ pub const ALL: &[Page] = &[
     page!("thesis", Some("thesis")),
     page!("studies", None),
     page!("pi4-ext2", None),
+    page!("pi4-assumed", None),
     page!("drive-choices", None),
     page!("ac2", None),
     page!("isolation", None),
