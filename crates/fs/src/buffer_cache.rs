@@ -419,35 +419,25 @@ impl<H: Host> Vfs<H> {
     }
 
     /// Marks the blocks of a range clean, because a file system writes them itself
-    /// (`sync_dirty_buffer`). Their pages stay dirty: the flusher then finds nothing in them.
+    /// (`sync_dirty_buffer`).
     pub fn buffers_written(&self, device: InodeId, byte: u64, bytes: u64) {
         let mut at = byte;
         while at < byte + bytes {
             let end = (byte + bytes).min((at / PAGE_BYTES + 1) * PAGE_BYTES);
-            let found = self.cache.borrow().find(device, at / PAGE_BYTES);
-            if let Some(folio) = found {
-                let blocks = self.inode(device).blocks(at, end);
-                self.cache.borrow_mut().clean_blocks(folio, blocks);
-            }
+            self.clear_block_dirty(device, at, end - at);
             at = end;
         }
     }
 
-    /// Marks a block clean, because the caller writes it or it need not be written.
-    /// Whether it was dirty.
+    /// Marks a block clean, because the caller writes it or it need not be written. Its page
+    /// stays dirty, also without dirty blocks: the flusher then finds nothing in it to write
+    /// (`__block_write_full_folio`). Whether the block was dirty.
     fn clear_block_dirty(&self, device: InodeId, byte: u64, bytes: u64) -> bool {
         let found = self.cache.borrow().find(device, byte / PAGE_BYTES);
         let Some(folio) = found else {
             return false;
         };
         let blocks = self.inode(device).blocks(byte, byte + bytes);
-        if self.cache.borrow().dirty_blocks(folio) & blocks == 0 {
-            return false;
-        }
-        let is_clean = self.cache.borrow_mut().clean_blocks(folio, blocks);
-        if is_clean {
-            self.cancel_dirty(folio);
-        }
-        true
+        self.cache.borrow_mut().clean_blocks(folio, blocks)
     }
 }

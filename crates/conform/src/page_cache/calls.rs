@@ -132,6 +132,9 @@ pub(crate) fn read_calls(path: &Path) -> Result<Vec<Call>, ConformError> {
         .collect()
 }
 
+/// The size of ext2's inodes where `mkfs` is not told another.
+const DEFAULT_INODE_BYTES: u64 = 256;
+
 /// The largest offset or length of a call: no file is longer.
 const LARGEST: u64 = 1 << 60;
 
@@ -417,6 +420,12 @@ impl Description {
         system.file(&line, self.device()?)
     }
 
+    /// The size of the file system's inodes on the device.
+    pub(crate) fn inode_bytes(&self) -> u64 {
+        let given = self.filesystem.as_ref().map(FileSystem::inode_bytes);
+        given.unwrap_or(DEFAULT_INODE_BYTES)
+    }
+
     /// Whether what the device's own pages hold is a file system's metadata.
     pub(crate) fn has_file_system(&self) -> bool {
         self.filesystem.is_some()
@@ -424,10 +433,23 @@ impl Description {
 }
 
 impl FileSystem {
+    /// What `mkfs` was given with an option.
+    fn option(&self, name: &str) -> Option<&str> {
+        let mut words = self.mkfs.split_whitespace();
+        words.find(|&word| word == name)?;
+        words.next()
+    }
+
+    fn inode_bytes(&self) -> u64 {
+        let given = self.option("-I").and_then(|digits| digits.parse().ok());
+        given
+            .filter(|bytes| (128..=PAGE_BYTES).contains(bytes))
+            .unwrap_or(DEFAULT_INODE_BYTES)
+    }
+
     /// The block size that `mkfs` was given; `None` if no page holds such blocks.
     fn block_bytes(&self) -> Option<u64> {
-        let mut words = self.mkfs.split_whitespace();
-        let given = words.find(|&word| word == "-b").and_then(|_| words.next());
+        let given = self.option("-b");
         let bytes = given.map_or(Some(PAGE_BYTES), |digits| digits.parse().ok())?;
         [512, 1024, 2048, PAGE_BYTES]
             .contains(&bytes)

@@ -14,7 +14,6 @@ use blklab_fs::{Event, PAGE_BYTES};
 use blklab_workload::trace::read_text;
 
 use super::calls::{Call, RecordedRun};
-use super::layout::buffer_page_bytes;
 use super::recorded::{Recorded, RecordedStep, read_steps};
 use super::run::replay;
 use super::steps::{EVICTION, compare_steps};
@@ -44,7 +43,7 @@ fn compare(path: &Path) -> Result<TraceReport, ConformError> {
         .collect();
     let text = read_text(path)?;
     let steps = read_steps(path, &text, &run.inodes, &unmarked)?;
-    let ours = replay(&run, &steps, buffer_page_bytes(&text), Some(policy));
+    let ours = replay(&run, &steps, &text, Some(policy));
     let kernel = steps_with_calls(&steps);
     let mut report = TraceReport::new(path.display().to_string());
     compare_reclaims(&mut report, &kernel, &ours);

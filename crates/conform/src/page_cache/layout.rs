@@ -11,12 +11,17 @@ const HUGE_PAGE_BYTES: u64 = 2 << 20;
 /// The size of the pages that the buffer of the program's reads and writes is made of: one at
 /// a multiple of a huge page is a large one, which has them.
 pub(super) fn buffer_page_bytes(text: &str) -> u64 {
-    let buffer = text.lines().find_map(buffer_of);
-    let address = buffer.map(|address| address / PAGE_BYTES * PAGE_BYTES);
-    match address {
+    match buffer_address(text) {
         Some(address) if address.is_multiple_of(HUGE_PAGE_BYTES) => HUGE_PAGE_BYTES,
         _ => PAGE_BYTES,
     }
+}
+
+/// The address of the buffer's first page. The kernel lays a program's mappings one below the
+/// other, so that the next one ends there (`mmap_topdown`).
+pub(super) fn buffer_address(text: &str) -> Option<u64> {
+    let buffer = text.lines().find_map(buffer_of);
+    buffer.map(|address| address / PAGE_BYTES * PAGE_BYTES)
 }
 
 /// The buffer of a read or a write.

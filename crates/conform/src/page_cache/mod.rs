@@ -26,7 +26,6 @@ use calls::RecordedRun;
 pub(crate) use calls::{Call, Description, RunFile, is_data, read_calls};
 pub use eviction::eviction;
 pub(crate) use eviction::evictions_agree;
-use layout::buffer_page_bytes;
 pub(crate) use program::Program;
 pub(crate) use recorded::{Fields, shown};
 use recorded::{Recorded, RecordedStep, read_steps};
@@ -62,7 +61,7 @@ fn compare(path: &Path) -> Result<TraceReport, ConformError> {
         !matches!(event, Event::Dirty { .. })
             && (!description.has_file_system() || is_of_file(event))
     };
-    let ours = replay(&run, &steps, buffer_page_bytes(&text), None);
+    let ours = replay(&run, &steps, &text, None);
     let mut report = TraceReport::new(path.display().to_string());
     for (call, kernel) in by_call(&steps, &compared) {
         let taken: Vec<Event> = (ours.iter())

@@ -23,8 +23,8 @@ pub(crate) struct Program<'a, H> {
     vfs: &'a Vfs<H>,
     files: &'a [RunFile],
     fault_around_pages: u64,
-    /// The address that `mmap` answered with.
-    mapped_address: &'a dyn Fn() -> u64,
+    /// The address that `mmap` answered with to a request of so many bytes.
+    mapped_address: &'a dyn Fn(u64) -> u64,
     /// How much of the buffer of this call's read is in the program's memory.
     pub(crate) buffer_bytes: u64,
     open: BTreeMap<usize, Opened>,
@@ -39,7 +39,7 @@ impl<'a, H: Host> Program<'a, H> {
         vfs: &'a Vfs<H>,
         files: &'a [RunFile],
         fault_around_pages: u64,
-        mapped_address: &'a dyn Fn() -> u64,
+        mapped_address: &'a dyn Fn(u64) -> u64,
     ) -> Program<'a, H> {
         Program {
             vfs,
@@ -308,7 +308,7 @@ impl<'a, H: Host> Program<'a, H> {
 
     fn map(&mut self, mapping: usize, slot: usize, offset: u64, bytes: u64) {
         if let Some(opened) = self.open.get(&slot) {
-            let address = (self.mapped_address)();
+            let address = (self.mapped_address)(bytes);
             let file = Rc::clone(&opened.file);
             let around = self.fault_around_pages;
             let mapped = self.vfs.map(file, address, offset, bytes, around);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use blklab_blk::{BioFlags, Op, Sector};
-use blklab_fs::{Bio, Event, InodeId, PAGE_BYTES, RaState};
+use blklab_fs::{Bio, Event, InodeId, RaState};
 use blklab_workload::trace::tracefs::{EventKind, Line, parse_line};
 
 use crate::ConformError;
@@ -310,13 +310,6 @@ impl<'a> Fields<'a> {
                 index: index()?,
                 served: self.unsigned("ret")? & 0x100 != 0,
             },
-            "mm_filemap_map_pages" => {
-                let (_, range) = self.rest.split_once("ofs=")?;
-                let (from, _) = range.split_once('-')?;
-                let in_window = Event::page_of(from.parse().ok()?) % AROUND_PAGES;
-                let address = (AROUND_PAGES - in_window) % AROUND_PAGES * PAGE_BYTES;
-                return Some(Some(RecordedStep::Mapped { address }));
-            }
             "fault" => Event::Fault {
                 inode,
                 index: index()?,
@@ -333,7 +326,7 @@ impl<'a> Fields<'a> {
 }
 
 /// The events that are compared, the block layer's apart.
-const EVENTS: [&str; 18] = [
+const EVENTS: [&str; 17] = [
     "sync_ra",
     "async_ra",
     "ra_order",
@@ -347,15 +340,11 @@ const EVENTS: [&str; 18] = [
     "map_pages_ret",
     "fault",
     "fault_ret",
-    "mm_filemap_map_pages",
     "refault",
     "reclaim",
     "mm_vmscan_lru_isolate",
     "lru_size",
 ];
-
-/// Pages that fault-around maps where a run does not set it.
-const AROUND_PAGES: u64 = 16;
 
 /// What a line of the block layer tells: bios, and the end of requests.
 fn block_step(line: &str, is_driver: bool) -> Option<RecordedStep> {

@@ -8,6 +8,7 @@ use std::task::{Context, Poll, Waker};
 use blklab_fs::{Bio, BioId, Event, Extent, Host, InodeId, Memory, PAGE_BYTES, Policy, Vfs};
 
 use super::calls::{RecordedRun, RunFile};
+use super::layout::{buffer_address, buffer_page_bytes};
 use super::program::Program;
 use super::recorded::{Recorded, RecordedStep, shown};
 use super::shortage::Shortage;
@@ -24,7 +25,7 @@ const TLB_ENTRIES: usize = 256;
 pub(super) fn replay(
     run: &RecordedRun,
     steps: &[Recorded],
-    buffer_page_bytes: u64,
+    text: &str,
     policy: Option<Policy>,
 ) -> Vec<(usize, Event)> {
     let files = &run.files;
@@ -37,7 +38,8 @@ pub(super) fn replay(
         under_way: RefCell::default(),
         frames: RefCell::default(),
         shortage: Shortage::new(steps),
-        buffer_page_bytes,
+        buffer_page_bytes: buffer_page_bytes(text),
+        lowest_address: Cell::new(buffer_address(text).unwrap_or(0)),
         tlb: RefCell::new([None; TLB_ENTRIES]),
     };
     let vfs = match policy {
@@ -51,7 +53,7 @@ pub(super) fn replay(
     for file in files {
         vfs.add_inode(file.inode);
     }
-    let mapped_address = || vfs.host().mapped_address();
+    let mapped_address = |bytes| vfs.host().mapped_address(bytes);
     let around = run.description.fault_around_pages();
     let mut program = Program::new(&vfs, files, around, &mapped_address);
     let mut context = Context::from_waker(Waker::noop());
@@ -83,6 +85,8 @@ struct Device<'a> {
     shortage: Shortage,
     /// The size of the pages of the program's buffer.
     buffer_page_bytes: u64,
+    /// Where the program's memory begins, of what is known of it.
+    lowest_address: Cell<u64>,
     /// Pages whose translation the CPU has.
     tlb: RefCell<[Option<u64>; TLB_ENTRIES]>,
 }
@@ -178,14 +182,20 @@ impl Device<'_> {
         self.go_on(vfs, count);
     }
 
-    /// The address that the recorded call of `mmap` answered with.
-    fn mapped_address(&self) -> u64 {
+    /// The address that the call of `mmap` answered with: the recorded one, or the one below
+    /// all that is known of the program's memory.
+    fn mapped_address(&self, bytes: u64) -> u64 {
         let rest = &self.steps[self.cursor.get()..];
         let answer = rest.iter().find_map(|recorded| match recorded.step {
             RecordedStep::Mapped { address } => Some(address),
             _ => None,
         });
-        answer.unwrap_or(0)
+        answer.unwrap_or_else(|| {
+            let pages = bytes.div_ceil(PAGE_BYTES).saturating_mul(PAGE_BYTES);
+            let lowest = self.lowest_address.get();
+            self.lowest_address.set(lowest.saturating_sub(pages));
+            self.lowest_address.get()
+        })
     }
 }
 

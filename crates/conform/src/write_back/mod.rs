@@ -66,17 +66,19 @@ fn compare(path: &Path) -> Result<TraceReport, ConformError> {
     };
     throttle::compare(path, &text, &jiffies, &mut report)?;
     add_new_files(&mut files, &description, &calls, &text);
-    place_new_blocks(&mut files, &calls, &text);
+    let new_blocks = place_new_blocks(&mut files, &calls, &text);
     let reader = Reader {
         path,
         files: &files,
         jiffies: &jiffies,
         has_file_system: description.has_file_system(),
+        inode_bytes: description.inode_bytes(),
     };
     let steps = reader.steps(&text)?;
     let known = RunInputs {
         calls: &calls,
         files: &files,
+        new_blocks,
         settings: Settings {
             inodes_in_use: inodes_in_use(&text),
             ..description.settings()

@@ -11,8 +11,12 @@ use blklab_workload::trace::tracefs::{EventKind, Line, parse_line};
 
 use crate::page_cache::{Call, Fields, RunFile};
 
-/// Adds to each file the extents of the blocks that are allocated during the run.
-pub(super) fn place_new_blocks(files: &mut [RunFile], calls: &[Call], text: &str) {
+/// Blocks of files by their first bytes.
+pub(super) type Blocks = BTreeSet<(InodeId, u64)>;
+
+/// Adds to each file the extents of the blocks that are allocated during the run, and returns
+/// those blocks.
+pub(super) fn place_new_blocks(files: &mut [RunFile], calls: &[Call], text: &str) -> Blocks {
     let mut allocation = Allocation::new(files);
     for line in text.lines() {
         let Some(fields) = Fields::of(line) else {
@@ -40,9 +44,11 @@ pub(super) fn place_new_blocks(files: &mut [RunFile], calls: &[Call], text: &str
             _ => {}
         }
     }
+    let placed = allocation.placed;
     for file in files {
         file.extents.sort_unstable();
     }
+    placed
 }
 
 /// A file whose pages are written.
@@ -81,6 +87,8 @@ struct Allocation<'a> {
     /// Of each mapping the file and the byte at which it begins.
     mappings: BTreeMap<usize, (InodeId, u64)>,
     new_blocks: BTreeMap<InodeId, BTreeSet<u64>>,
+    /// What was found to be written, and where.
+    placed: Blocks,
     /// What the flusher and the program are at.
     writing: [Option<Writing>; 2],
 }
@@ -93,6 +101,7 @@ impl<'a> Allocation<'a> {
             open: BTreeMap::new(),
             mappings: BTreeMap::new(),
             new_blocks: BTreeMap::new(),
+            placed: Blocks::new(),
             writing: [None, None],
         }
     }
@@ -237,6 +246,7 @@ impl<'a> Allocation<'a> {
                     };
                     new_blocks.remove(&at);
                     file.extents.push((at, block, sector));
+                    self.placed.insert((writing.inode, at));
                     at
                 }
             };

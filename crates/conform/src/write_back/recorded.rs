@@ -12,6 +12,9 @@ use super::throttle::Jiffies;
 use crate::ConformError;
 use crate::page_cache::{Fields, RunFile, is_data, shown};
 
+/// Sectors of a page.
+const PAGE_SECTORS: u64 = PAGE_BYTES / 512;
+
 /// Who runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Task {
@@ -43,8 +46,8 @@ pub(super) enum RecordedStep {
     Changed { inode: InodeId, data: bool },
     /// The file system changed a page of its own.
     FileSystemDirtied { task: Task, index: u64 },
-    /// The file system itself wrote these sectors of its own.
-    FileSystemWrote { sector: u64, sectors: u64 },
+    /// The file system itself wrote these sectors of its own, or does not need them any more.
+    FileSystemCleaned { sector: u64, sectors: u64 },
     /// The estimate of the device's rate was renewed by a timer.
     RatesRenewed,
     /// `mmap` answered with this address.
@@ -73,6 +76,8 @@ pub(super) struct Reader<'a> {
     pub(super) jiffies: &'a Jiffies,
     /// Whether the device's own pages are a file system's.
     pub(super) has_file_system: bool,
+    /// The size of its inodes there.
+    pub(super) inode_bytes: u64,
 }
 
 impl Reader<'_> {
@@ -82,6 +87,7 @@ impl Reader<'_> {
             .map(|(file, n)| (file.number, InodeId(n)))
             .collect();
         let inode_pages = self.inode_pages(text);
+        let map_pages = self.map_pages(text);
         let mut steps: Vec<Recorded> = Vec::new();
         let mut begun = false;
         for (line, number) in text.lines().zip(1..) {
@@ -105,17 +111,28 @@ impl Reader<'_> {
                 file: format!("{}:{number}", self.path.display()),
                 message: format!("found {:?}, expected the fields of this event", line.trim()),
             };
-            let step = match fields.event {
-                name if name.starts_with("block_") => self.block_step(line, &fields),
-                "writeback_dirty_inode_start" => inode_changes(&fields, &inode_pages),
-                _ => self.step(&fields, &inodes).ok_or_else(malformed)?,
-            };
-            steps.extend(step.map(|step| Recorded {
+            let at = |step| Recorded {
                 line: number,
                 at_ns: fields.at_ns,
                 jiffies: self.jiffies.at(fields.at_ns),
                 step,
-            }));
+            };
+            if fields.event == "writeback_dirty_inode_start" && fields.rest.contains("I_FREEING") {
+                let of = map_pages
+                    .iter()
+                    .filter(|(_, of)| Some(**of) == number_of(&fields));
+                let forgotten = of.map(|(page, _)| RecordedStep::FileSystemCleaned {
+                    sector: page * PAGE_SECTORS,
+                    sectors: PAGE_SECTORS,
+                });
+                steps.extend(forgotten.map(at));
+            }
+            let step = match fields.event {
+                name if name.starts_with("block_") => self.block_step(line, &fields),
+                "writeback_dirty_inode_start" => self.inode_changes(&fields, &inode_pages),
+                _ => self.step(&fields, &inodes).ok_or_else(malformed)?,
+            };
+            steps.extend(step.map(at));
         }
         Ok(steps)
     }
@@ -231,7 +248,7 @@ impl Reader<'_> {
                 let op = bio.rwbs.op?;
                 if is_own && (task == Task::Program || op == Op::Read) {
                     let writes = op == Op::Write;
-                    return writes.then_some(RecordedStep::FileSystemWrote { sector, sectors });
+                    return writes.then_some(RecordedStep::FileSystemCleaned { sector, sectors });
                 }
                 if is_own && has_small_blocks(self.files) {
                     return None;
@@ -254,8 +271,58 @@ impl Reader<'_> {
         }
     }
 
-    /// The pages of the device in which the file system has its inodes, by the inodes'
-    /// numbers: those that become dirty as an inode does, and those that are written with it.
+    /// What a changed inode makes dirty. No event shows it while its page is dirty for
+    /// another reason, or since a block of it was written alone.
+    fn inode_changes(
+        &self,
+        fields: &Fields<'_>,
+        inode_pages: &BTreeMap<u64, u64>,
+    ) -> Option<RecordedStep> {
+        let (_, flags) = fields.rest.split_once("flags=")?;
+        let index = *inode_pages.get(&self.table_block(number_of(fields)?))?;
+        let changes = flags.contains("I_DIRTY_SYNC") || flags.contains("I_DIRTY_DATASYNC");
+        let task = task(fields);
+        changes.then_some(RecordedStep::FileSystemDirtied { task, index })
+    }
+
+    /// The pages of the device that became dirty as the program added blocks to an inode, and
+    /// that lie among files' data: they map its blocks (indirect blocks), and are forgotten
+    /// with it (`ext4_forget`).
+    fn map_pages(&self, text: &str) -> BTreeMap<u64, u64> {
+        let data = self.files.iter().skip(1).flat_map(|file| &file.extents);
+        let first_data = data.map(|extent| extent.2 / PAGE_SECTORS).min();
+        let mut pages = BTreeMap::new();
+        let mut adds_to = None;
+        for fields in text.lines().filter_map(Fields::of) {
+            let device = self.files.first().map(|device| device.number);
+            match fields.event {
+                _ if !self.has_file_system || !fields.is_driver => {}
+                "writeback_dirty_inode_start" => adds_to = number_of(&fields),
+                "writeback_dirty_folio" if number_of(&fields) == device => {
+                    if let (Some(page), Some(number)) = (fields.unsigned("index"), adds_to)
+                        && first_data.is_some_and(|first| page >= first)
+                    {
+                        pages.insert(page, number);
+                    }
+                }
+                _ => {}
+            }
+        }
+        pages
+    }
+
+    /// The block of an inode table that holds an inode, counted from the first one.
+    fn table_block(&self, number: u64) -> u64 {
+        let block_bytes = self
+            .files
+            .get(1)
+            .map_or(PAGE_BYTES, |file| file.inode.block_bytes);
+        number.saturating_sub(1) / (block_bytes / self.inode_bytes).max(1)
+    }
+
+    /// The pages of the device in which the file system has its inodes, by the blocks of
+    /// inode tables: those that become dirty as an inode does, and those that are written
+    /// with it.
     fn inode_pages(&self, text: &str) -> BTreeMap<u64, u64> {
         let mut pages = BTreeMap::new();
         let mut changes = None;
@@ -273,7 +340,7 @@ impl Reader<'_> {
                         && fields.is_driver
                         && number_of(&fields) == self.files.first().map(|device| device.number)
                     {
-                        pages.insert(number, index);
+                        pages.insert(self.table_block(number), index);
                     }
                 }
                 "block_bio_queue" => {
@@ -283,7 +350,7 @@ impl Reader<'_> {
                         && by_driver == fields.is_driver
                         && bio.rwbs.op == Some(Op::Write)
                     {
-                        pages.insert(number, bio.sector.0 / (PAGE_BYTES / 512));
+                        pages.insert(self.table_block(number), bio.sector.0 / PAGE_SECTORS);
                     }
                 }
                 _ => {}
@@ -305,16 +372,6 @@ fn task(fields: &Fields<'_>) -> Task {
 fn number_of(fields: &Fields<'_>) -> Option<u64> {
     let (_, rest) = fields.rest.split_once("ino=")?;
     rest.split([' ', ',']).next()?.parse().ok()
-}
-
-/// What a changed inode makes dirty. No event shows it while its page is dirty for another
-/// reason, or since a block of it was written alone.
-fn inode_changes(fields: &Fields<'_>, inode_pages: &BTreeMap<u64, u64>) -> Option<RecordedStep> {
-    let (_, flags) = fields.rest.split_once("flags=")?;
-    let index = *inode_pages.get(&number_of(fields)?)?;
-    let changes = flags.contains("I_DIRTY_SYNC") || flags.contains("I_DIRTY_DATASYNC");
-    let task = task(fields);
-    changes.then_some(RecordedStep::FileSystemDirtied { task, index })
 }
 
 /// Whether a page holds several blocks, so that what dirties a page of the file system's

@@ -8,8 +8,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
 use blklab_fs::write_back::{DeviceId, Dirtier, History, Reason, Settings};
-use blklab_fs::{Bio, BioId, Event, Extent, Host, InodeId, Vfs};
+use blklab_fs::{Bio, BioId, Event, Extent, FsError, Host, InodeId, PAGE_BYTES, Vfs};
 
+use super::new_blocks::Blocks;
 use super::recorded::{Recorded, RecordedStep, Task, compared_bio, has_small_blocks};
 use crate::page_cache::{Call, Program, RunFile, is_data};
 
@@ -36,6 +37,8 @@ pub(super) enum Outcome {
 pub(super) struct RunInputs<'a> {
     pub(super) calls: &'a [Call],
     pub(super) files: &'a [RunFile],
+    /// The blocks that are allocated during the run.
+    pub(super) new_blocks: Blocks,
     pub(super) settings: Settings,
     pub(super) history: History,
     pub(super) fault_around_pages: u64,
@@ -73,6 +76,8 @@ struct Machine<'a> {
     /// When the flusher is due, and when that was said.
     due: Cell<Option<(u64, u64)>>,
     address: Cell<u64>,
+    /// The blocks that will be allocated during the run.
+    new_blocks: RefCell<Blocks>,
     /// The recorded page frames of pages that were added, by file and index.
     frames: RefCell<BTreeMap<(InodeId, u64), u64>>,
 }
@@ -132,6 +137,15 @@ impl Host for Machine<'_> {
 
     async fn extent(&self, inode: InodeId, byte: u64, _bytes: u64) -> Extent {
         self.files[inode.0 as usize].extent(byte)
+    }
+
+    async fn allocate(&self, inode: InodeId, first: u64, end: u64) -> Result<u8, FsError> {
+        let block = self.files[inode.0 as usize].inode.block_bytes;
+        let mut left = self.new_blocks.borrow_mut();
+        let blocks = (first / block * block..end).step_by(block as usize);
+        let new = blocks.filter(|&at| left.remove(&(inode, at)));
+        let bit = |at: u64| 1_u8.checked_shl((at % PAGE_BYTES / block) as u32);
+        Ok(new.filter_map(bit).fold(0, |bits, bit| bits | bit))
     }
 
     fn now_jiffies(&self) -> u64 {
@@ -239,6 +253,7 @@ pub(super) fn replay(known: &RunInputs<'_>, steps: &[Recorded]) -> Vec<Outcome> 
             dirtier: Cell::default(),
             due: Cell::new(None),
             address: Cell::new(0),
+            new_blocks: RefCell::new(known.new_blocks.clone()),
             frames: RefCell::default(),
         },
         known.settings,
@@ -248,7 +263,7 @@ pub(super) fn replay(known: &RunInputs<'_>, steps: &[Recorded]) -> Vec<Outcome> 
     }
     let device = DeviceId(0);
     vfs.set_history(device, &known.history);
-    let address = || vfs.host().address.get();
+    let address = |_| vfs.host().address.get();
     let mut program = Program::new(&vfs, known.files, known.fault_around_pages, &address);
     let machine = vfs.host();
     let mut tasks: [Option<Running<'_>>; 2] = [
@@ -312,7 +327,7 @@ pub(super) fn replay(known: &RunInputs<'_>, steps: &[Recorded]) -> Vec<Outcome> 
                     .taken
                     .truncate(before);
             }
-            RecordedStep::FileSystemWrote { sector, sectors } => {
+            RecordedStep::FileSystemCleaned { sector, sectors } => {
                 vfs.buffers_written(InodeId(0), sector * 512, sectors * 512);
             }
             RecordedStep::RatesRenewed => vfs.update_bandwidth(device),

@@ -357,16 +357,12 @@ impl PageCache {
         }
     }
 
-    /// Its blocks that are dirty, a bit each.
-    pub(crate) fn dirty_blocks(&self, id: FolioId) -> u8 {
-        self.folios[id.0 as usize].dirty_blocks
-    }
-
-    /// Marks blocks clean. Whether no dirty block is left.
+    /// Marks blocks clean, but not the folio. Whether one of them was dirty.
     pub(crate) fn clean_blocks(&mut self, id: FolioId, blocks: u8) -> bool {
         let folio = &mut self.folios[id.0 as usize];
+        let was_dirty = folio.dirty_blocks & blocks != 0;
         folio.dirty_blocks &= !blocks;
-        folio.dirty_blocks == 0
+        was_dirty
     }
 
     /// Marks blocks, and the folio, dirty. Whether the folio was clean before.

@@ -2,7 +2,7 @@
 //! until enough pages are free (`mm/vmscan.c` of Linux 6.12).
 
 use crate::event::Event;
-use crate::fault::{Mapping, TABLE_PAGES};
+use crate::fault::Mapping;
 use crate::page_cache::{FolioId, PageCache, flag};
 use crate::reclaim::list::{NO_GENERATION, state};
 use crate::reclaim::{Lru, PolicyState, active_inactive, generations};
@@ -340,7 +340,7 @@ impl<H: Host> Vfs<H> {
                 if has_generations {
                     let (from, to) = mapping.look_around(index, generations::BATCH);
                     let young = self.take_young(&mapping, (from, to), group, Lru::accessed_nearby);
-                    if young * 8 >= generations::BATCH {
+                    if is_dense(young, to - from + 1) {
                         let table = mapping.table_of(index);
                         self.with_generations(group, |policy| policy.note_table(number, table, 0));
                     }
@@ -502,7 +502,7 @@ impl<H: Host> Vfs<H> {
                     continue;
                 }
                 let young = self.take_young(&mapping, (from, to), group, Lru::accessed_in_walk);
-                if young * 8 >= TABLE_PAGES {
+                if is_dense(young, to - from + 1) {
                     self.with_generations(group, |policy| policy.note_table(number, table, 1));
                 }
             }
@@ -513,6 +513,12 @@ impl<H: Host> Vfs<H> {
             }
         });
     }
+}
+
+/// Whether so many of these page table entries have the accessed bit that their page table
+/// is worth a walk: one in each cache line of 8 (`suitable_to_scan`).
+fn is_dense(young: u64, entries: u64) -> bool {
+    young * 8 >= entries
 }
 
 impl Lru {

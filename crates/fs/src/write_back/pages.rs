@@ -95,8 +95,8 @@ impl<H: Host> Vfs<H> {
     }
 
     /// Writes the marked folios of a range in order. Returns the page where the next
-    /// cyclic round continues: of a device the one after the last page written, if there
-    /// may be more; of a file the last page written.
+    /// cyclic round continues, the one after the last page written: of a device only if
+    /// there may be more.
     async fn write_marked(
         &self,
         inode: InodeId,
@@ -110,7 +110,7 @@ impl<H: Host> Vfs<H> {
         }
         let mut open = BioBuilder::default();
         let mut next = first;
-        let mut last_written = None;
+        let mut written_to = None;
         loop {
             let batch = self.look_up(inode, &mut next, last, control.mark());
             if batch.is_empty() {
@@ -119,12 +119,12 @@ impl<H: Host> Vfs<H> {
             for (folio, serial) in batch {
                 if !control.is_integrity && control.pages <= 0 {
                     self.send_write(&mut open, control).await;
-                    return last_written.map(|page| page + u64::from(is_device));
+                    return written_to;
                 }
                 if !self.is_still_dirty(folio, serial, control).await {
                     continue;
                 }
-                last_written = Some(self.cache.borrow().index(folio));
+                written_to = Some(self.cache.borrow().next_index(folio));
                 control.pages -= self.cache.borrow().pages(folio).cast_signed();
                 self.write_back_folio(folio, &mut open, control, is_device)
                     .await;
@@ -133,10 +133,7 @@ impl<H: Host> Vfs<H> {
         }
         self.send_write(&mut open, control).await;
         let has_more = !control.is_integrity && control.pages <= 0;
-        match is_device {
-            true => last_written.filter(|_| has_more).map(|page| page + 1),
-            false => last_written,
-        }
+        written_to.filter(|_| has_more || !is_device)
     }
 
     /// The next marked folios, each with its serial number.

@@ -2,12 +2,13 @@
 
 use std::cell::RefCell;
 use std::pin::pin;
+use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use blklab_blk::Op;
 use blklab_fs::{
-    Advice, BackingDevice, BegunRead, Bio, BioId, DirectCall, Event, Extent, File, FsError, Host,
-    Inode, InodeId, PAGE_BYTES, ReadPath, Vfs, at_once,
+    Advice, BackingDevice, BegunRead, Bio, BioId, BufferCache, Buffers, DirectCall, Event, Extent,
+    File, FsError, Host, Inode, InodeId, PAGE_BYTES, ReadPath, SparseDisk, Vfs, at_once,
 };
 use proptest::prelude::*;
 
@@ -132,6 +133,35 @@ fn a_file_read_in_order_is_read_once_and_ahead() {
         3 + (PAGES - 28).div_ceil(32)
     );
     assert_eq!(run(&vfs, vfs.read(&file, PAGES * PAGE_BYTES, 1)), Ok(0));
+}
+
+#[test]
+fn a_page_whose_blocks_were_written_alone_is_dirty_until_write_back_finds_it_clean() {
+    let vfs = Rc::new(Vfs::new(Device::default()));
+    let device = vfs.add_inode(file_of(PAGES * PAGE_BYTES, true));
+    let storage = SparseDisk::new(PAGES * PAGE_BYTES);
+    let blocks = BufferCache::new(&vfs, device, storage).unwrap();
+    run(&vfs, blocks.set_block_bytes(1024)).unwrap();
+    for block in [4, 5] {
+        blocks.mark_dirty(&blocks.zeroed(block).unwrap(), None);
+    }
+    run(&vfs, async {
+        for block in [4, 5] {
+            let buffer = blocks.bread(block).await?;
+            blocks.sync_buffer(&buffer).await?;
+        }
+        Ok::<_, FsError>(())
+    })
+    .unwrap();
+    let bios = || {
+        let bios = vfs.host().bios.borrow();
+        Vec::from_iter(bios.iter().map(|bio| (bio.sector.0, bio.size_sectors)))
+    };
+    assert_eq!(bios(), [(8, 2), (10, 2)]);
+    assert_eq!(vfs.dirty_pages_now(), 1);
+    run(&vfs, vfs.write_range(device, 0, u64::MAX / 2, true));
+    assert_eq!(vfs.dirty_pages_now(), 0);
+    assert_eq!(bios().len(), 2, "there was nothing to write");
 }
 
 #[test]
