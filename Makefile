@@ -130,7 +130,8 @@ NAME =
 step-costs: setup
 	$(CARGO) bench --locked --package blklab-elevator --bench step_costs -- $(NAME)
 
-# Our servers beside nbdkit, qemu-nbd and qemu-storage-daemon.
+# Our servers beside nbdkit, qemu-nbd and qemu-storage-daemon. RECORD=tests/data/servers leaves
+# the tables for `make evidence SETS=servers`.
 bench-serve: setup build
 	./benches/serve.sh
 

@@ -1,11 +1,14 @@
 #!/bin/sh
 # Our NBD server against nbdkit's memory plugin and qemu-nbd, and our vhost-user-blk
 # against qemu-storage-daemon's, in one run: IOPS and the server's CPU time per I/O.
-# 4 KiB, half reads, anywhere in 1 GiB.
-# Usage: benches/serve.sh [SECONDS]; BLKLAB names the program.
+# 4 KiB, half reads, anywhere in 1 GiB. Servers are measured in turn, several times; a figure is
+# the median of its rounds, a ratio that of the ratios within each round.
+# Usage: benches/serve.sh [SECONDS [ROUNDS]]; BLKLAB names the program. RECORD=DIR gets the tables
+# as CSV, of which `blklab-docs evidence servers` makes a page.
 set -eu
 
-seconds=${1:-4}
+seconds=${1:-2}
+rounds=${2:-3}
 blklab=${BLKLAB:-target/release/blklab}
 place=$(mktemp -d)
 pids=
@@ -96,34 +99,69 @@ if have qemu-storage-daemon && [ -d /dev/shm ]; then
     machines="v_qemu $machines"
 fi
 
-# compare CLIENT SERVER...: a table; ratios are to the first server.
+# The median of the rounds of each server: lines of "ROUND SERVER IOPS CPU BUSY" to rows.
+medians() { # SHAPE FIRST
+    awk -v shape="$1" -v first="$2" '
+        function median(of, n,    i, j, t) {
+            for (i = 2; i <= n; i++)
+                for (j = i; j > 1 && of[j - 1] > of[j]; j--) {
+                    t = of[j]; of[j] = of[j - 1]; of[j - 1] = t
+                }
+            return of[int((n + 1) / 2)]
+        }
+        # Of all rounds, column C of a server, over that of the first where one is named.
+        function of_rounds(server, c, beside,    n, r, v) {
+            for (r = 1; r <= rounds; r++)
+                v[++n] = beside ? seen[r, server, c] / seen[r, beside, c] : seen[r, server, c]
+            return median(v, n)
+        }
+        {
+            if (!known[$2]++) order[++servers] = $2
+            rounds = $1
+            for (c = 3; c <= 5; c++) seen[$1, $2, c] = $c
+        }
+        END {
+            for (s = 1; s <= servers; s++)
+                printf "%s,%s,%d,%.2f,%d,%.2f,%.2f\n", shape, order[s],
+                    of_rounds(order[s], 3), of_rounds(order[s], 4), of_rounds(order[s], 5),
+                    of_rounds(order[s], 3, first), of_rounds(order[s], 4, first)
+        }'
+}
+
+# Writes all of an export, so that no server is measured making memory, or answering from holes.
+fill() { # uri
+    for span in 2 8 32 128; do
+        written=$("$blklab" load "$1" --bs 1M --depth 4 --reads 0 --sequential --seconds "$span" |
+            sed -n 's/^write: IOPS=\([0-9]*\),.*/\1/p')
+        [ $((written * span)) -lt 1100 ] || return 0
+    done
+    echo "cannot fill $1"
+    exit 1
+}
+
+# compare TABLE CLIENT SERVER...: a table; ratios are to the first server.
 compare() {
-    client=$1
-    shift
-    # Every page is written once, so that no server is measured making memory.
+    table=$place/$1.csv
+    client=$2
+    shift 2
     for server in "$@"; do
-        "$blklab" load "$(uri "$server")" --bs 1M --depth 4 --reads 0 --sequential \
-            --seconds 2 >/dev/null
+        fill "$(uri "$server")"
+    done
+    echo "depth x jobs,server,IOPS,CPU us/IO,server busy %,IOPS / $1,CPU / $1" >"$table"
+    for shape in "1 1" "64 1" "64 4"; do
+        for round in $(seq "$rounds"); do
+            for server in "$@"; do
+                echo "$round $server $(measure "$client" "$server" ${shape% *} ${shape#* })"
+            done
+        done | medians "$(echo "$shape" | tr ' ' x)" "$1" >>"$table"
     done
     echo
     echo "client: $client"
-    echo "| depth x jobs | server | IOPS | CPU us/IO | server busy % | IOPS / $1 | CPU / $1 |"
-    echo "|---|---|---:|---:|---:|---:|---:|"
-    for shape in "1 1" "64 1" "64 4"; do
-        base=
-        for server in "$@"; do
-            result=$(measure "$client" "$server" ${shape% *} ${shape#* })
-            [ -n "$base" ] || base=$result
-            echo "$result $base" | awk -v shape="$shape" -v server="$server" '{
-                sub(" ", "x", shape)
-                printf "| %s | %s | %d | %.2f | %d | %.2f | %.2f |\n",
-                    shape, server, $1, $2, $3, $1 / $4, $2 / $5
-            }'
-        done
-    done
+    sed 's/,/ | /g; s/.*/| & |/; 1s/$/\n|---|---|---:|---:|---:|---:|---:|/' "$table"
+    [ -z "${RECORD:-}" ] || cp "$table" "$RECORD"
 }
 
 for client in $clients; do
-    compare "$client" $servers
+    compare "nbd-$client" "$client" $servers
 done
-compare load $machines
+compare vhost-user load $machines

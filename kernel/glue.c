@@ -279,6 +279,20 @@ static struct request *rq_of(struct blklab_data *d, u32 id)
 	return rq;
 }
 
+/* ---- Tracing ---- */
+
+static const struct blklab_view no_view;
+
+/* Notes a call that has no answer. */
+#define NOTE(hook, now, rq, other, view) trace_blklab_call(hook, now, rq, other, view, 0, "")
+
+/* Makes a call, notes it, and gives its answer. */
+#define NOTED(hook, now, rq, view, call) ({						\
+	typeof(call) answer = call;							\
+	trace_blklab_call(hook, now, rq, 0, view, answer, "");				\
+	answer;										\
+})
+
 /* ---- Submitters ---- */
 
 static struct blklab_icq *lookup_icq(struct request_queue *q)
@@ -319,6 +333,7 @@ static __always_inline void tell_ends(const struct blklab_hooks *h, struct blkla
 {
 	struct blklab_slot *slot;
 	struct llist_node *node;
+	u64 now;
 	u32 id;
 
 	if (llist_empty(&d->ended))
@@ -326,10 +341,9 @@ static __always_inline void tell_ends(const struct blklab_hooks *h, struct blkla
 	node = llist_reverse_order(llist_del_all(&d->ended));
 	llist_for_each_entry(slot, node, ended) {
 		id = slot - d->slots + 1;
-		if (likely(slot->end_ns))
-			h->finish(d->sched, slot->end_ns, id, true);
-		else
-			h->finish(d->sched, ktime_get_ns(), id, false);
+		now = slot->end_ns ?: ktime_get_ns();
+		NOTE("finish", now, id, !!slot->end_ns, &no_view);
+		h->finish(d->sched, now, id, slot->end_ns);
 	}
 }
 
@@ -400,7 +414,7 @@ static enum hrtimer_restart timer_expired(struct hrtimer *timer)
 	flags = lock(d->hooks, d);
 	d->armed_ns = U64_MAX;
 	if (d->sched->next_timer_ns <= now)
-		run = d->hooks->timer(d->sched, now);
+		run = NOTED("timer", now, 0, &no_view, d->hooks->timer(d->sched, now));
 	unlock(d, flags);
 	if (run)
 		blk_mq_run_hw_queues(d->queue, true);
@@ -428,15 +442,12 @@ static void blklab_prepare_icq(struct request *rq)
 }
 
 /* The kernel calls it right before the request's end, with the time that it has read anyway. */
-static __always_inline void do_completed(const struct blklab_hooks *h, struct request *rq, u64 now)
+static void blklab_completed(struct request *rq, u64 now)
 {
 	u32 id = id_of(rq);
 
-	if (!id)
-		return;
-	data_of(rq->q)->slots[id - 1].end_ns = now;
-	if (h->events == BLKLAB_KY)
-		trace_ky_done(rq, now);
+	if (id)
+		data_of(rq->q)->slots[id - 1].end_ns = now;
 }
 
 /*
@@ -450,11 +461,7 @@ static __always_inline void do_finish(const struct blklab_hooks *h, struct reque
 	struct blklab_slot *slot;
 	unsigned long flags;
 
-	if (h->events == BLKLAB_DD)
-		trace_dd_fin(rq, id);
 	if (likely(id)) {
-		if (h->events == BLKLAB_KY)
-			trace_ky_fin(rq);
 		slot = &d->slots[id - 1];
 		slot->rq = (void *)LIST_POISON1;
 		llist_add(&slot->ended, &d->ended);
@@ -479,13 +486,14 @@ static __always_inline void insert_one(const struct blklab_hooks *h, struct blkl
 	struct blklab_view view;
 
 	trace_block_rq_insert(rq);
-	if (h->events)
-		trace_rq_ins(rq, d->now);
 	d->queued_on[rq->mq_hctx->queue_num]++;
 	WRITE_ONCE(d->queued, d->queued + 1);
 	view_request(&view, rq);
-	if (likely(!reserve_is_low()))
+	if (likely(!reserve_is_low())) {
 		in = h->insert(d->sched, d->now, id_of(rq), &view, at_head);
+		trace_blklab_call("insert", d->now, id_of(rq), at_head, &view, in.id,
+				  in.hashed ? "hashed" : "");
+	}
 	if (unlikely(!in.id)) {
 		list_add_tail(&rq->queuelist, &d->unnumbered);
 		return;
@@ -523,10 +531,6 @@ static __always_inline void do_insert(const struct blklab_hooks *h, struct blk_m
 
 	flags = lock(h, d);
 	d->now = blk_time_get_ns();
-	if (h->events == BLKLAB_DD)
-		trace_dd_ins(hctx, how, d->now);
-	else if (h->events == BLKLAB_KY)
-		trace_ky_ins(hctx, how, d->now);
 	while (!list_empty(list)) {
 		struct request *rq = list_first_entry(list, struct request, queuelist);
 
@@ -539,50 +543,29 @@ static __always_inline void do_insert(const struct blklab_hooks *h, struct blk_m
 }
 
 /* Size of the scheduler's state as text, in the names of the kernel's debugfs. */
-#define STATE_ROOM 160
+#define STATE_ROOM 256
 
-static noinline void note_ask(const struct blklab_hooks *h, struct blklab_data *d,
-			      struct blk_mq_hw_ctx *hctx, u64 now)
+static noinline void note_dispatch(const struct blklab_hooks *h, struct blklab_data *d, u64 now,
+				   const struct blklab_view *view, u32 id)
 {
 	char state[STATE_ROOM];
 
-	state[h->state(d->sched, 0, state, sizeof(state) - 1)] = 0;
-	if (h->events == BLKLAB_DD)
-		trace_dd_disp(hctx, state, now);
-	else
-		trace_ky_disp(hctx, state, now);
+	state[h->state(d->sched, id, state, sizeof(state) - 1)] = 0;
+	trace_blklab_call("dispatch", now, 0, 0, view, id, state);
 }
 
-static noinline void note_answer(const struct blklab_hooks *h, struct blklab_data *d,
-				 struct request *rq, u64 now)
+static __always_inline struct request *ask(const struct blklab_hooks *h, struct blklab_data *d,
+					   struct blk_mq_hw_ctx *hctx)
 {
-	char state[STATE_ROOM];
+	u64 now = blk_time_get_ns();
+	u32 id = h->dispatch(d->sched, now, hctx->queue_num);
 
-	state[h->state(d->sched, rq ? id_of(rq) : 0, state, sizeof(state) - 1)] = 0;
-	if (h->events == BLKLAB_DD)
-		trace_dd_disp_ret(rq, state, now);
-	else
-		trace_ky_disp_ret(rq, state, now);
-}
+	if (trace_blklab_call_enabled()) {
+		struct blklab_view view = { .hctx = hctx->queue_num };
 
-static __always_inline bool is_noted(const struct blklab_hooks *h)
-{
-	return (h->events == BLKLAB_DD && trace_dd_disp_enabled()) ||
-	       (h->events == BLKLAB_KY && trace_ky_disp_enabled());
-}
-
-static __always_inline void trace_ask(const struct blklab_hooks *h, struct blklab_data *d,
-				      struct blk_mq_hw_ctx *hctx, u64 now)
-{
-	if (is_noted(h))
-		note_ask(h, d, hctx, now);
-}
-
-static __always_inline void trace_answer(const struct blklab_hooks *h, struct blklab_data *d,
-					 struct request *rq, u64 now)
-{
-	if (is_noted(h))
-		note_answer(h, d, rq, now);
+		note_dispatch(h, d, now, &view, id);
+	}
+	return rq_of(d, id);
 }
 
 static __always_inline struct request *do_dispatch(const struct blklab_hooks *h,
@@ -591,17 +574,13 @@ static __always_inline struct request *do_dispatch(const struct blklab_hooks *h,
 	struct blklab_data *d = data_of(hctx->queue);
 	struct request *rq;
 	unsigned long flags;
-	u64 now;
 
 	flags = lock(h, d);
-	now = blk_time_get_ns();
-	trace_ask(h, d, hctx, now);
 	rq = list_first_entry_or_null(&d->unnumbered, struct request, queuelist);
 	if (unlikely(rq))
 		list_del_init(&rq->queuelist);
 	else
-		rq = rq_of(d, h->dispatch(d->sched, now, hctx->queue_num));
-	trace_answer(h, d, rq, now);
+		rq = ask(h, d, hctx);
 	if (rq) {
 		take_out(d, rq);
 		rq->rq_flags |= RQF_STARTED;
@@ -627,6 +606,17 @@ static __always_inline bool may_merge(struct request_queue *q)
 	return READ_ONCE(d->queued) || d->sched->has_submitters;
 }
 
+/* Called under the lock, as all that merges. */
+static __always_inline void tell_merged(const struct blklab_hooks *h, struct blklab_data *d,
+					struct request *rq, bool front)
+{
+	struct blklab_view view;
+
+	view_request(&view, rq);
+	NOTE("request_merged", d->now, id_of(rq), front, &view);
+	h->request_merged(d->sched, d->now, id_of(rq), &view, front);
+}
+
 static __always_inline bool do_bio_merge(const struct blklab_hooks *h, struct request_queue *q,
 					 struct bio *bio, unsigned int nr_segs)
 {
@@ -642,7 +632,8 @@ static __always_inline bool do_bio_merge(const struct blklab_hooks *h, struct re
 	d->now = blk_time_get_ns();
 	if (d->sched->sees_bios) {
 		view_bio(&view, bio, submitter);
-		rq = rq_of(d, h->bio_merge(d->sched, d->now, &view));
+		rq = rq_of(d, NOTED("bio_merge", d->now, 0, &view,
+				    h->bio_merge(d->sched, d->now, &view)));
 	}
 	if (rq) {
 		LIST_HEAD(one);
@@ -650,8 +641,7 @@ static __always_inline bool do_bio_merge(const struct blklab_hooks *h, struct re
 		list_add(&rq->queuelist, &one);
 		merged = blk_bio_list_merge(q, &one, bio, nr_segs);
 		list_del_init(&rq->queuelist);
-		view_request(&view, rq);
-		h->request_merged(d->sched, d->now, id_of(rq), &view, false);
+		tell_merged(h, d, rq, false);
 	} else if (d->sched->merges_by_end) {
 		merged = blk_mq_sched_try_merge(q, bio, nr_segs, &free);
 	}
@@ -671,7 +661,8 @@ static __always_inline int do_request_merge(const struct blklab_hooks *h, struct
 	struct request *rq;
 
 	view_bio(&view, bio, d->merger);
-	rq = rq_of(d, h->request_merge(d->sched, d->now, &view));
+	rq = rq_of(d, NOTED("request_merge", d->now, 0, &view,
+			    h->request_merge(d->sched, d->now, &view)));
 	if (!rq || !elv_bio_merge_ok(rq, bio))
 		return ELEVATOR_NO_MERGE;
 	*found = rq;
@@ -687,19 +678,14 @@ static __always_inline bool do_allow_merge(const struct blklab_hooks *h, struct 
 	if (!id_of(rq))
 		return false;
 	view_bio(&view, bio, d->merger);
-	return h->allow_merge(d->sched, d->now, id_of(rq), &view);
+	return NOTED("allow_merge", d->now, id_of(rq), &view,
+		     h->allow_merge(d->sched, d->now, id_of(rq), &view));
 }
 
 static __always_inline void do_request_merged(const struct blklab_hooks *h, struct request_queue *q,
 					      struct request *rq, enum elv_merge type)
 {
-	struct blklab_data *d = data_of(q);
-	struct blklab_view view;
-
-	view_request(&view, rq);
-	if (h->events == BLKLAB_DD)
-		trace_dd_bmerged(rq, type);
-	h->request_merged(d->sched, d->now, id_of(rq), &view, type == ELEVATOR_FRONT_MERGE);
+	tell_merged(h, data_of(q), rq, type == ELEVATOR_FRONT_MERGE);
 }
 
 static __always_inline void do_requests_merged(const struct blklab_hooks *h,
@@ -709,15 +695,14 @@ static __always_inline void do_requests_merged(const struct blklab_hooks *h,
 	struct blklab_data *d = data_of(q);
 	struct blklab_view view;
 
-	view_request(&view, rq);
-	if (h->events == BLKLAB_DD)
-		trace_dd_rqmerged(rq, next);
 	if (id_of(next)) {
+		view_request(&view, rq);
+		NOTE("requests_merged", d->now, id_of(rq), id_of(next), &view);
 		h->requests_merged(d->sched, d->now, id_of(rq), &view, id_of(next));
 		take_out(d, next);
 	} else {
 		/* The other request was merged during its insertion. */
-		h->request_merged(d->sched, d->now, id_of(rq), &view, false);
+		tell_merged(h, d, rq, false);
 	}
 }
 
@@ -726,7 +711,8 @@ static __always_inline struct request *do_former(const struct blklab_hooks *h,
 {
 	struct blklab_data *d = data_of(q);
 
-	return rq_of(d, h->former(d->sched, d->now, id_of(rq)));
+	return rq_of(d, NOTED("former", d->now, id_of(rq), &no_view,
+			      h->former(d->sched, d->now, id_of(rq))));
 }
 
 static __always_inline struct request *do_next(const struct blklab_hooks *h,
@@ -734,7 +720,8 @@ static __always_inline struct request *do_next(const struct blklab_hooks *h,
 {
 	struct blklab_data *d = data_of(q);
 
-	return rq_of(d, h->next(d->sched, d->now, id_of(rq)));
+	return rq_of(d, NOTED("next", d->now, id_of(rq), &no_view,
+			      h->next(d->sched, d->now, id_of(rq))));
 }
 
 static void blklab_limit_depth(blk_opf_t opf, struct blk_mq_alloc_data *data)
@@ -742,6 +729,11 @@ static void blklab_limit_depth(blk_opf_t opf, struct blk_mq_alloc_data *data)
 	struct blklab_data *d = data_of(data->q);
 	u32 depth = READ_ONCE(d->sched->depths[op_is_write(opf) + 2 * op_is_sync(opf)]);
 
+	if (trace_blklab_call_enabled()) {
+		struct blklab_view view = { .op = op_of(opf), .flags = flags_of(opf) };
+
+		trace_blklab_call("limit_depth", 0, 0, 0, &view, depth, "");
+	}
 	if (depth)
 		data->shallow_depth = depth;
 }
@@ -758,7 +750,7 @@ static void blklab_limit_depth_icq(blk_opf_t opf, struct blk_mq_alloc_data *data
 	u32 depth;
 
 	flags = lock(d->hooks, d);
-	depth = d->hooks->limit_depth(d->sched, &view);
+	depth = NOTED("limit_depth", 0, 0, &view, d->hooks->limit_depth(d->sched, &view));
 	unlock(d, flags);
 	if (depth)
 		data->shallow_depth = depth;
@@ -768,11 +760,14 @@ static __always_inline void do_requeue(const struct blklab_hooks *h, struct requ
 {
 	struct blklab_data *d = data_of(rq->q);
 	unsigned long flags;
+	u64 now;
 
 	if (!id_of(rq))
 		return;
 	flags = lock(h, d);
-	h->requeue(d->sched, ktime_get_ns(), id_of(rq));
+	now = ktime_get_ns();
+	NOTE("requeue", now, id_of(rq), 0, &no_view);
+	h->requeue(d->sched, now, id_of(rq));
 	unlock(d, flags);
 }
 
@@ -780,13 +775,16 @@ static void blklab_exit_icq(struct io_cq *icq)
 {
 	struct elevator_queue *e = icq->q->elevator;
 	struct blklab_data *d = e ? e->elevator_data : NULL;
+	struct blklab_view view = { .submitter = container_of(icq, struct blklab_icq, icq)->id };
 	unsigned long flags;
+	u64 now;
 
 	if (!d)
 		return;
 	flags = lock(d->hooks, d);
-	d->hooks->exit_submitter(d->sched, ktime_get_ns(),
-				 container_of(icq, struct blklab_icq, icq)->id);
+	now = ktime_get_ns();
+	NOTE("exit_submitter", now, 0, 0, &view);
+	d->hooks->exit_submitter(d->sched, now, view.submitter);
 	after_hook(d);
 	spin_unlock_irqrestore(&d->lock, flags);
 }
@@ -977,8 +975,6 @@ static const struct elv_fs_entry by_number[MAX_FILES] = { FOR_EACH_FILE(FILE_ENT
 #define SCHEDULER(n)									\
 	static const struct blklab_hooks hooks_##n = {					\
 		BLKLAB_FOR_EACH_HOOK(BLKLAB_ENTRY, n)					\
-		.events = !strcmp(#n, "mq_deadline") ? BLKLAB_DD :			\
-			  !strcmp(#n, "kyber") ? BLKLAB_KY : BLKLAB_NO_EVENTS,		\
 	};										\
 	static int n##_init_sched(struct request_queue *q, struct elevator_type *e)	\
 	{ return init_sched(q, e, &hooks_##n); }					\
@@ -1010,8 +1006,6 @@ static const struct elv_fs_entry by_number[MAX_FILES] = { FOR_EACH_FILE(FILE_ENT
 	{ return do_former(&hooks_##n, q, rq); }					\
 	static struct request *n##_next(struct request_queue *q, struct request *rq)	\
 	{ return do_next(&hooks_##n, q, rq); }						\
-	static void n##_completed(struct request *rq, u64 now)				\
-	{ do_completed(&hooks_##n, rq, now); }						\
 	static void n##_requeue(struct request *rq)					\
 	{ do_requeue(&hooks_##n, rq); }							\
 	static struct elevator_type type_##n = {					\
@@ -1027,7 +1021,7 @@ static const struct elv_fs_entry by_number[MAX_FILES] = { FOR_EACH_FILE(FILE_ENT
 			.requests_merged = n##_requests_merged,				\
 			.limit_depth = blklab_limit_depth,				\
 			.prepare_request = blklab_prepare,				\
-			.completed_request = n##_completed,				\
+			.completed_request = blklab_completed,				\
 			.finish_request = n##_finish,					\
 			.insert_requests = n##_insert,					\
 			.dispatch_request = n##_dispatch,				\

@@ -116,17 +116,9 @@ struct blklab_file {
 	H(n, size_t, state, (void *q, u32 id, char *out, size_t room))				\
 	H(n, void, destroy, (void *q))
 
-/* The kernel's scheduler whose trace events this one also emits (trace.h). */
-enum blklab_events {
-	BLKLAB_NO_EVENTS,
-	BLKLAB_DD,
-	BLKLAB_KY,
-};
-
 #define BLKLAB_POINTER(n, type, hook, parameters) type (*hook)parameters;
 struct blklab_hooks {
 	BLKLAB_FOR_EACH_HOOK(BLKLAB_POINTER, )
-	enum blklab_events events;
 };
 
 #define BLKLAB_EXTERN(n, type, hook, parameters) type blklab_##n##_##hook parameters;

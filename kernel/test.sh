@@ -4,18 +4,21 @@
 # while the scheduler is switched every 100 ms. Passes if no data is wrong, the
 # kernel's log has no warning, and the module leaves nothing behind.
 #
-# Then the module's own decisions are recorded by its tracepoints and held against the
-# same schedulers in user space by `blklab conform`: every one must agree.
+# Then every call of each scheduler is recorded by the module's tracepoint and made of the same
+# scheduler in user space by `blklab conform`: every answer must agree.
 #
 # Each allocation of the module's own is made to fail once: the scheduler is refused or works.
 #
 # TEST=cost instead tells what a request costs under each scheduler, the kernel's own
 # ones beside ours, in instructions. TEST=verify, TEST=fail and TEST=conform do one part alone;
-# TEST=short is the part of `make test`: TEST=fail with fewer of the allocations, in the guest
-# that `blklab guest setup` fetches.
+# TEST=short is the part of `make test`: TEST=fail with fewer of the allocations and TEST=conform
+# with fewer I/Os, in the guest that `blklab guest setup` fetches.
 #
-# BUILD=DIR keeps what was fetched; BLKLAB is the program that boots the guest.
+# BUILD=DIR keeps what was fetched; BLKLAB is the program that boots the guest. RECORD=DIR gets
+# the tables of TEST=conform and TEST=cost, of which `blklab-docs evidence kernel-module` makes a
+# page.
 set -eu
+[ -z "${RECORD:-}" ] || RECORD=$(realpath "$RECORD")
 cd "$(dirname "$0")"
 BUILD=${BUILD:-build}
 TEST=${TEST:-all}
@@ -64,22 +67,61 @@ fail_allocations() {
         --load "null_blk nr_devices=1 gb=1 memory_backed=1 queue_mode=2 irqmode=0 submit_queues=2 hw_queue_depth=64"
 }
 
-conform() { # MODULE'S NAME, OURS
-    guest guest-record.sh "SCHEDULER=$1" --count-instructions --output "$BUILD/recorded" \
+# Leaves a table where the pages are made from, if RECORD names that folder.
+record() { # FILE
+    [ -z "${RECORD:-}" ] || cp "$BUILD/$1" "$RECORD"
+}
+
+cost() {
+    verify --count-instructions >"$BUILD/cost.txt" || { cat "$BUILD/cost.txt"; return 1; }
+    cat "$BUILD/cost.txt"
+    # Beside each of ours the kernel's own, where it has it.
+    sed -n 's/.*cost \(.*\): \([0-9-]*\) instructions.*/\1 \2/p' "$BUILD/cost.txt" | awk '
+        BEGIN { print "scheduler,instructions a request,the kernel\047s own,ratio" }
+        $1 ~ /^(none|mq-deadline|bfq|kyber)$/ { kernels[$1] = $2; next }
+        {
+            name = $1 == "blklab-mq-dl" ? "mq-deadline" : $1
+            sub(/^blklab-/, "", name)
+            if (!seen[name]++)
+                printf "%s,%d,%s,%s\n", name, $2, name in kernels ? kernels[name] : "-",
+                    name in kernels ? sprintf("%.2f", $2 / kernels[name]) : "-"
+        }' >"$BUILD/cost.csv"
+    record cost.csv
+}
+
+conform() {
+    guest guest-record.sh "TEST=$TEST" --count-instructions --output "$BUILD/recorded" \
         --load "null_blk nr_devices=1 gb=1 queue_mode=2 irqmode=2 completion_nsec=2000000 submit_queues=1 hw_queue_depth=4"
-    sed "1s/\"scheduler\":\"[^\"]*\"/\"scheduler\":\"$2\"/;q" "$BUILD/recorded" >"$BUILD/$2.json"
-    sed 1d "$BUILD/recorded" >"$BUILD/$2.trace"
-    "$BLKLAB" conform --scheduler "$2" "$BUILD/$2.trace"
+    rm -rf "$BUILD/traces" && mkdir "$BUILD/traces"
+    # A description begins each trace, on one line.
+    awk -v dir="$BUILD/traces" '/^{/ {
+        split($0, words, "\"")
+        name = dir "/" words[8]
+        print >(name ".json")
+        next
+    } { print >(name ".trace") }' "$BUILD/recorded"
+    failed=0
+    echo "scheduler,calls,answers compared,agree" >"$BUILD/decisions.csv"
+    for trace in "$BUILD"/traces/*.trace; do
+        scheduler=$(basename "$trace" .trace)
+        "$BLKLAB" conform --scheduler "$scheduler" "$trace" >"$BUILD/traces/$scheduler.txt" || failed=1
+        echo "$scheduler: $(tail -1 "$BUILD/traces/$scheduler.txt")"
+        calls=$(grep -c blklab_call: "$trace")
+        sed -n "s/^agree \([0-9]*\) of \([0-9]*\)$/$scheduler,$calls,\2,\1/p" \
+            "$BUILD/traces/$scheduler.txt" >>"$BUILD/decisions.csv"
+    done
+    record decisions.csv
+    return $failed
 }
 
 case $TEST in
-cost) verify --count-instructions ;;
+cost) cost ;;
 verify) verify --guest-cpus 2 ;;
-fail | short) fail_allocations ;;
+fail) fail_allocations ;;
+short) fail_allocations && conform ;;
 conform | all)
     [ "$TEST" = conform ] || { verify --guest-cpus 2 && fail_allocations; }
-    conform blklab-mq-dl mq-deadline
-    conform blklab-kyber kyber
+    conform
     ;;
 *)
     echo "TEST is all, verify, fail, short, conform or cost"

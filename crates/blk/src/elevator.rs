@@ -31,8 +31,6 @@ pub struct QueueInfo {
     pub capacity_sectors: u64,
     /// Whether the drive has moving parts.
     pub rotational: bool,
-    /// Tags in one word of the tag bitmap, for schedulers that limit depth by word.
-    pub tags_per_word: u32,
 }
 
 /// The parts of the queue that a hook can use.

@@ -23,7 +23,7 @@ use crate::rq_qos::{
     CostModel, CostQos, CostStat, HeldAt, HeldBios, IoCost, IoLatency, IoMax, PrioPolicy, RqQos,
     Throttled, Wbt,
 };
-use crate::tags::{Search, Tags};
+use crate::tags::Search;
 use crate::trace::{Span, Trace, TraceEvent, TraceKind};
 use crate::units::{Nanos, Sector};
 use crate::zone::ZonePlugs;
@@ -537,7 +537,6 @@ impl RequestQueue {
             nr_cpus: self.ctxs.len() as u32,
             capacity_sectors: self.merge.limits.capacity_sectors,
             rotational: self.merge.limits.rotational,
-            tags_per_word: Tags::new(self.nr_requests).per_word(),
         }
     }
 

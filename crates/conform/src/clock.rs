@@ -7,7 +7,7 @@ use crate::recording::Recorded;
 
 /// No moment is later: a year and a month, of which the kernel's first count of
 /// jiffies takes half. Delays can be added to it and times summed.
-const LATEST_NS: u64 = 1 << 55;
+pub(crate) const LATEST_NS: u64 = 1 << 55;
 
 /// Turns a recorded moment into a `now`.
 ///

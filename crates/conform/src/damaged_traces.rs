@@ -101,8 +101,7 @@ proptest! {
     ) {
         let recording = damaged(run, from, &damages);
         let _ = whole::compare(&recording, "mq-deadline");
-        let probes = alone::probes_of("mq-deadline").unwrap();
-        let _ = alone::compare(&recording, "mq-deadline", probes);
+        let _ = alone::compare(&recording, "mq-deadline");
     }
 
     #[test]
@@ -119,8 +118,21 @@ proptest! {
         damages in prop::collection::vec(damage(), 0..60),
     ) {
         let recording = damaged(run, from, &damages);
-        let probes = alone::probes_of(scheduler).unwrap();
-        let _ = alone::compare(&recording, scheduler, probes);
+        let _ = alone::compare(&recording, scheduler);
+    }
+
+    #[test]
+    fn no_damage_is_a_panic_of_a_module_s_scheduler(
+        // Whatever scheduler's trace it is, all have the same calls.
+        scheduler in prop::sample::select(vec![
+            "noop", "deadline", "mq-deadline", "bfq", "kyber", "ac", "sio", "irbw", "stb", "bp",
+            "cfq", "adios", "fios", "ac2",
+        ]),
+        from in 0..12_000usize,
+        damages in prop::collection::vec(damage(), 0..60),
+    ) {
+        let recording = damaged("../module-traces/mq-deadline", from, &damages);
+        let _ = alone::compare(&recording, scheduler);
     }
 
     #[test]

@@ -7,7 +7,8 @@
 //!   completions through the hooks of [`blklab_blk::Elevator`], and is asked
 //!   wherever the kernel's was. Compared: each choice and each answer without a
 //!   request, the scheduler's state after each call, deadlines, and with which
-//!   request something merged.
+//!   request something merged. Of a scheduler in our kernel module, every call that it got
+//!   there is made here too.
 //! - [`whole`]: our [`blklab_blk::RequestQueue`] gets bios, plugs and
 //!   completions. Compared: merges, requests, plugs, inserts, calls of the
 //!   scheduler with the busy average and their answers, and issues, as one
@@ -191,9 +192,9 @@ pub fn scheduler_alone(
     scheduler: &str,
     traces: &[impl AsRef<Path>],
 ) -> Result<Report, ConformError> {
-    let probes = alone::probes_of(scheduler)?;
+    alone::check(scheduler)?;
     compare(Mode::SchedulerAlone, scheduler, traces, |recording| {
-        alone::compare(recording, scheduler, probes)
+        alone::compare(recording, scheduler)
     })
 }
 

@@ -97,6 +97,7 @@ fn ends(kind: &EventKind<'_>) -> bool {
         EventKind::RqInsert(rq) | EventKind::RqIssue(rq) | EventKind::RqMerge(rq) => {
             (rq.sector, rq.sectors)
         }
+        EventKind::BlklabCall(call) => (call.sector, call.sectors),
         _ => return true,
     };
     let end = sector.0.checked_add(u64::from(sectors));

@@ -1,6 +1,6 @@
 //! Our queue, set up as the recorded one was.
 
-use blklab_blk::{Elevator, NoMerges, Op, QueueInfo, QueueLimits, Tags, ZoneLimits};
+use blklab_blk::{Elevator, NoMerges, Op, QueueInfo, QueueLimits, ZoneLimits};
 use blklab_workload::trace::tracefs::{EventKind, RunInfo};
 
 use crate::ConformError;
@@ -118,7 +118,6 @@ impl Setup {
             nr_cpus: self.nr_cpus,
             capacity_sectors: self.limits.capacity_sectors,
             rotational: self.limits.rotational,
-            tags_per_word: Tags::new(nr_requests).per_word(),
         }
     }
 
@@ -222,7 +221,10 @@ fn limits(info: &RunInfo) -> QueueLimits {
     let zones = zones(info);
     let nr_zones = attribute("nr_zones").unwrap_or(0).min(MAX_ZONES);
     QueueLimits {
-        capacity_sectors: zones.map_or(u64::MAX, |zones| nr_zones * u64::from(zones.zone_sectors)),
+        capacity_sectors: match zones {
+            Some(zones) => nr_zones * u64::from(zones.zone_sectors),
+            None => attribute("size").unwrap_or(u64::MAX),
+        },
         zones,
         logical_block_sectors: (queue.logical_block_size / 512).max(1),
         max_sectors: match queue.max_sectors_kb {

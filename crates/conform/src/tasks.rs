@@ -212,7 +212,8 @@ impl Tasks {
     }
 }
 
-fn priority(rq: &RqEvent<'_>) -> IoPrio {
+/// The priority of a request.
+pub(crate) fn priority(rq: &RqEvent<'_>) -> IoPrio {
     IoPrio {
         class: rq.prio.class,
         level: rq.prio.level as u8,

@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use crate::part::PagePart;
 use crate::program::Program;
-use crate::{calibrate, compare, conform, map, questions, run, set, worlds};
+use crate::{calibrate, compare, conform, map, measured, questions, run, set, worlds};
 
 /// A block that makes a part of a page.
 #[derive(Deserialize)]
@@ -28,6 +28,8 @@ pub enum Block {
     Questions(questions::Block),
     /// Comparisons of a real kernel's beside simulated ones.
     Worlds(worlds::Block),
+    /// A table of recorded measurements.
+    Measured(measured::Block),
     /// A command with its output.
     Output {
         /// The command's arguments.
@@ -59,6 +61,7 @@ impl Block {
             Block::Set(block) => block.make(program),
             Block::Questions(block) => block.make(program),
             Block::Worlds(block) => block.make(program),
+            Block::Measured(block) => block.make(program),
             Block::Output { command } => Ok(PagePart {
                 text: format!(
                     "    $ blklab {command}\n{}",

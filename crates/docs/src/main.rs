@@ -9,6 +9,7 @@ mod calibrate;
 mod compare;
 mod conform;
 mod map;
+mod measured;
 mod page;
 mod part;
 mod program;

@@ -49,6 +49,8 @@ pub const ALL: &[Page] = &[
     page!("iocost-models", Some("iocost-models")),
     page!("questions", Some("questions")),
     page!("front-ends", Some("front-ends")),
+    page!("kernel-module", Some("kernel-module")),
+    page!("servers", Some("servers")),
     page!("ssd-write-amplification", Some("ssd-write-amplification")),
     page!("page-cache-workflows", Some("page-cache-workflows")),
 ];

@@ -229,7 +229,6 @@ pub fn queue_info() -> QueueInfo {
         nr_cpus: 1,
         capacity_sectors: 1 << 29,
         rotational: false,
-        tags_per_word: 64,
     }
 }
 

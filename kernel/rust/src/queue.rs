@@ -82,7 +82,6 @@ impl From<&Shape> for QueueInfo {
             nr_cpus: shape.nr_cpus,
             capacity_sectors: shape.capacity_sectors,
             rotational: shape.rotational,
-            tags_per_word: 64,
         }
     }
 }

@@ -74,15 +74,14 @@ impl<E: Elevator> Queue<E> {
         out.iter_mut().zip(line).map(|(o, byte)| *o = byte).count()
     }
 
-    /// Writes the scheduler's state to `out` in the names of the kernel's tracepoints, with
-    /// the deadline of a request if one is given; returns the number of bytes.
+    /// Writes the scheduler's state to `out`, with the deadline of a request if one is given;
+    /// returns the number of bytes.
     pub fn state(&self, request: u32, out: &mut [u8]) -> usize {
         let mut text = String::new();
         if request > 0 {
             text = alloc::format!("fifo={}", self.deadline(request));
         }
         for (name, value) in self.elevator.debug_state() {
-            let name = if name == "cur_domain" { "dom" } else { name };
             let blank = if text.is_empty() { "" } else { " " };
             text = alloc::format!("{text}{blank}{name}={value}");
         }

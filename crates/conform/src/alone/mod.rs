@@ -5,14 +5,17 @@
 //! of the kernel's pointers. After a wrong answer nothing is put right: the
 //! kernel's request stays in our scheduler until that names it too, so that
 //! whatever follows from the difference is counted as well.
+//!
+//! Of a scheduler in our kernel module every call is recorded; those are made again ([`calls`]).
 
 mod answers;
+mod calls;
 pub(crate) mod probes;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use blklab_blk::{
-    Bio, BioFlags, Elevator, InsertAt, IoPrio, MergeState, Nanos, Op, Request, RequestId, Requests,
+    Bio, BioFlags, Elevator, InsertAt, MergeState, Nanos, Op, Request, RequestId, Requests,
     RqFlags, RqList, SchedCtx, SubmitterId, Trace, take_request,
 };
 use blklab_workload::trace::tracefs::{BioEvent, EventKind, MergeSide, RqEvent};
@@ -22,7 +25,7 @@ use crate::clock::{Clock, jiffies_of};
 use crate::recording::{Recorded, Recording};
 use crate::report::TraceReport;
 use crate::setup::Setup;
-use crate::tasks::{DEPTH_IN_PROBE, Exits, Tasks, answer_of, work_begins, work_ns};
+use crate::tasks::{DEPTH_IN_PROBE, Exits, Tasks, answer_of, priority, work_begins, work_ns};
 use crate::ties::{Hint, TieBreaker};
 use crate::{ConformError, Mode};
 use answers::extent;
@@ -34,6 +37,20 @@ const INTERRUPT_GAP_NS: u64 = 20_000;
 /// What makes a write a flush sequence, on a drive with a volatile cache.
 const FLUSH_FLAGS: BioFlags = BioFlags::FUA.with(BioFlags::PREFLUSH);
 
+/// Whether there is such a scheduler.
+pub(crate) fn check(scheduler: &str) -> Result<(), ConformError> {
+    let schedulers = blklab_elevator::all().iter().filter(|t| t.build.is_some());
+    let names: Vec<&str> = schedulers.map(|t| t.name).collect();
+    match names.contains(&scheduler) {
+        true => Ok(()),
+        false => Err(ConformError::Scheduler {
+            found: scheduler.to_owned(),
+            expected: names.join(", "),
+            mode: Mode::SchedulerAlone,
+        }),
+    }
+}
+
 /// The probes of a scheduler.
 pub(crate) fn probes_of(scheduler: &str) -> Result<&'static dyn Probes, ConformError> {
     match scheduler {
@@ -42,19 +59,19 @@ pub(crate) fn probes_of(scheduler: &str) -> Result<&'static dyn Probes, ConformE
         "bfq" => Ok(&probes::Bfq),
         _ => Err(ConformError::Scheduler {
             found: scheduler.to_owned(),
-            expected: "mq-deadline, kyber, bfq".to_owned(),
+            expected: "mq-deadline, kyber, bfq, or a trace of the module blklab-iosched".to_owned(),
             mode: Mode::SchedulerAlone,
         }),
     }
 }
 
 /// Compares one trace.
-pub(crate) fn compare(
-    recording: &Recording,
-    scheduler: &str,
-    probes: &dyn Probes,
-) -> Result<TraceReport, ConformError> {
+pub(crate) fn compare(recording: &Recording, scheduler: &str) -> Result<TraceReport, ConformError> {
     let events = recording.events()?;
+    if calls::are_in(&events) {
+        return calls::compare(recording, scheduler, &events);
+    }
+    let probes = probes_of(scheduler)?;
     let asks =
         |r: &Recorded<'_>| matches!(probes.step(&r.event.kind), Some(ProbeEvent::Ask { .. }));
     if !events.iter().any(asks) {
@@ -584,7 +601,7 @@ impl<'r> Alone<'r> {
         let maker = maker.unwrap_or(pid);
         let &mut Cpu { hctx, at_head, .. } = self.cpu();
         let bio = Bio {
-            prio: prio_of(event),
+            prio: priority(event),
             flags: event.rwbs.flags,
             submitter: SubmitterId(maker),
             cgroup: self.cgroups.of_task(maker),
@@ -746,12 +763,5 @@ impl<'r> Alone<'r> {
         for id in &self.merged_away {
             self.held.remove(&id.index());
         }
-    }
-}
-
-fn prio_of(event: &RqEvent<'_>) -> IoPrio {
-    IoPrio {
-        class: event.prio.class,
-        level: event.prio.level as u8,
     }
 }

@@ -11,6 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use blklab_conform::{ConformError, Mode, Report, agrees, run, scheduler_alone, whole};
+use blklab_workload::trace::read_text;
 
 fn ours() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/kernel-traces")
@@ -49,6 +50,47 @@ fn kyber_agrees_on_everything() {
     assert!(report.all_agree(), "{report}");
     let depths = report.totals().into_iter().find(|t| t.kind == "depth");
     assert!(depths.is_some_and(|t| t.compared > 0) && report.compared() > 10_000);
+}
+
+/// Every call of a scheduler in our kernel module is answered here as it was there.
+#[test]
+fn the_module_s_schedulers_agree_on_everything() {
+    for scheduler in ["mq-deadline", "kyber"] {
+        let trace = ours().join(format!("../module-traces/{scheduler}.trace.gz"));
+        let report = scheduler_alone(scheduler, &[&trace]).unwrap();
+        assert!(report.all_agree(), "{report}");
+        assert!(report.compared() > 3_000, "{report}");
+    }
+}
+
+/// Another answer than ours is a difference, and so is a request that the module told wrongly, and
+/// a call that does not fit.
+#[test]
+fn a_changed_call_of_the_module_is_noticed() {
+    let folder = tempfile::tempdir().unwrap();
+    let from = ours().join("../module-traces");
+    let copy = folder.path().join("mq-deadline.trace");
+    fs::copy(from.join("mq-deadline.json"), copy.with_extension("json")).unwrap();
+    let text = read_text(&from.join("mq-deadline.trace.gz")).unwrap();
+    let changes = [
+        ("dispatch", "answer=", "answer=9", "choice"),
+        ("insert", "sectors=", "sectors=9", "request"),
+        ("finish", "rq=", "rq=9", "call"),
+    ];
+    for (hook, field, changed, kind) in changes {
+        let hook = format!("blklab_call: {hook} ");
+        let at = text.find(&hook).unwrap();
+        let at = at + text[at..].find(&format!(" {field}")).unwrap() + 1;
+        let text = format!("{}{changed}{}", &text[..at], &text[at + field.len()..]);
+        fs::write(&copy, text).unwrap();
+        let report = scheduler_alone("mq-deadline", &[&copy]).unwrap();
+        let tally = report
+            .totals()
+            .into_iter()
+            .find(|t| t.kind == kind)
+            .unwrap();
+        assert!(tally.agreed < tally.compared, "{hook}: {report}");
+    }
 }
 
 /// bfq does, but for what hangs on a jiffy that is not recorded.

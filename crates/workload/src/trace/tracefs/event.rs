@@ -291,6 +291,8 @@ pub enum EventKind<'a> {
         /// Its first sector.
         next_sector: Sector,
     },
+    /// `blklab_call`: the module `blklab-iosched` called a scheduler of ours.
+    BlklabCall(BlklabCall<'a>),
     /// `kyber_latency`: a percentile that kyber measured.
     KyberLatency {
         /// The drive.
@@ -443,6 +445,45 @@ pub struct RqPrio {
     pub hint: u32,
     /// The level within the class, 0 to 7.
     pub level: u32,
+}
+
+/// A call of a scheduler in the module `blklab-iosched`, with its answer. Fields that a hook has no
+/// use for are zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlklabCall<'a> {
+    /// The hook.
+    pub hook: &'a str,
+    /// The time that the scheduler was given, in nanoseconds.
+    pub now_ns: u64,
+    /// The number of the request that it is about, from 1.
+    pub rq: u32,
+    /// What else it is given: the other request of a merge, whether a request goes to the head,
+    /// a bio joined at the front, or a request was completed.
+    pub other: u32,
+    /// The answer: a request's number, a depth, or 1 for yes.
+    pub answer: u32,
+    /// The request or bio: the number of its [`blklab_blk::Op`].
+    pub op: u8,
+    /// The bits of its [`blklab_blk::BioFlags`].
+    pub flags: u16,
+    /// Its first sector.
+    pub sector: Sector,
+    /// Its size.
+    pub sectors: u32,
+    /// The number of its class (`IOPRIO_CLASS_*`).
+    pub class: u8,
+    /// The level within the class.
+    pub level: u8,
+    /// Who submits it.
+    pub submitter: u32,
+    /// The CPU.
+    pub cpu: u16,
+    /// The number of the hardware context.
+    pub hctx: u16,
+    /// The time of its allocation, in nanoseconds.
+    pub start_ns: u64,
+    /// The scheduler's state after `dispatch`, as `name=value` words; what is noted of `insert`.
+    pub state: &'a str,
 }
 
 /// A call of `insert_requests`.

@@ -309,6 +309,7 @@ fn scheduler_probe<'a>(name: &'a str, mut args: Values<'a>) -> Result<EventKind<
                 io_start_ns: args.decimal("iostart")?,
             }
         }
+        "blklab_call" => BlklabCall(args.blklab_call()?),
         "dd_bmerged" => {
             let (rq, sector) = args.request()?;
             DdBmerged {
@@ -652,6 +653,32 @@ impl<'a> Values<'a> {
             wait_percent: self.decimal("rq_wait_pct")?,
             lagging: self.decimal("lagging")?,
             shortages: self.decimal("shortages")?,
+        })
+    }
+
+    /// Parses a call in the module; the fields are in the order of the line.
+    fn blklab_call(&mut self) -> Result<BlklabCall<'a>, Fault> {
+        self.at.skip_blanks();
+        Ok(BlklabCall {
+            hook: self.at.word(),
+            now_ns: self.decimal("now")?,
+            rq: self.decimal("rq")?,
+            other: self.decimal("other")?,
+            answer: self.decimal("answer")?,
+            op: self.decimal("op")?,
+            flags: self.hex("flags")? as u16,
+            sector: self.sector("sector")?,
+            sectors: self.decimal("sectors")?,
+            class: self.decimal("class")?,
+            level: self.decimal("level")?,
+            submitter: self.decimal("sub")?,
+            cpu: self.decimal("cpu")?,
+            hctx: self.decimal("hctx")?,
+            start_ns: self.decimal("start")?,
+            state: {
+                self.find("state")?;
+                self.at.rest().trim_end()
+            },
         })
     }
 

@@ -350,7 +350,7 @@ proptest! {
     }
 }
 
-const SAMPLES: [&str; 12] = [
+const SAMPLES: [&str; 13] = [
     " fio-406 (   9) [000] ..... 4.548125222: block_bio_queue: 253,0 WS 524272 + 8 [fio]",
     " fio-406 [000] ..... 4.548128490: block_unplug: [fio] 1",
     " fio-406 [000] ...1. 4.548130526: block_rq_insert: 253,0 WS 4096 () 524272 + 8 be,0,4 [fio]",
@@ -361,6 +361,7 @@ const SAMPLES: [&str; 12] = [
     " fio-414 [000] ...1. 4.366403437: bfq_disp_ret: (a+0x368/0x5f0 <- b) rq=0xffff8881078e9000 sector=505944 fifo=4490172455 bfqq=0xffff8881009858c0 bpid=414 service=56 budget=1024 wrc=30 insv=0xffff8881009858c0 queued=15 drv=1 peak=22000 jif=4294893352",
     " fio-2583 [000] ...1. 31.258012459: dd_rqmerged: (f+0x4/0x1a0) rq=0xffff88810bcd6000 sector=72 next=0xffff88810bcd6180 nsector=96",
     " fio-1 [000] ...1. 10.8: dd_bmerged: (f+0x4/0x80) rq=0xffff8881078eb280 sector=524224 len=8192 type=1",
+    " fio-144 [000] d..1. 3.149060: blklab_call: dispatch now=3148986814 rq=0 other=0 answer=1 op=0 flags=0x0 sector=0 sectors=0 class=0 level=0 sub=0 cpu=0 hctx=0 start=0 state=fifo=3548986814 reads_in_drive=0",
     " <idle>-0 [000] ..s1. 4.772003489: kyber_latency: 253,0 READ I/O p90 5/4 samples=613",
     "CPU:0 [LOST 12 EVENTS]",
 ];

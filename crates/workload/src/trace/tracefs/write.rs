@@ -83,6 +83,7 @@ impl EventKind<'_> {
             IocostGroup { name, .. } => name,
             TracingMark { .. } => "tracing_mark_write",
             KyDone { .. } => "ky_done",
+            BlklabCall(_) => "blklab_call",
             DdBmerged { .. } => "dd_bmerged",
             DdRqmerged { .. } => "dd_rqmerged",
             KyberLatency { .. } => "kyber_latency",
@@ -241,6 +242,7 @@ impl EventKind<'_> {
                 write!(f, " rq={rq:#x} sector={sector} now={now_ns} ")?;
                 write!(f, "start={start_ns} iostart={io_start_ns}")
             }
+            BlklabCall(call) => write!(f, " {call}"),
             DdBmerged {
                 rq,
                 sector,
@@ -391,6 +393,39 @@ impl Display for BfqDisp {
             in_service.unwrap_or(0)
         )?;
         write!(f, "queued={queued} drv={in_driver} jif={jif}")
+    }
+}
+
+impl Display for BlklabCall<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let BlklabCall {
+            hook,
+            now_ns,
+            rq,
+            other,
+            answer,
+            op,
+            flags,
+            sector,
+            sectors,
+            class,
+            level,
+            submitter,
+            cpu,
+            hctx,
+            start_ns,
+            state,
+        } = self;
+        write!(
+            f,
+            "{hook} now={now_ns} rq={rq} other={other} answer={answer} op={op} "
+        )?;
+        write!(
+            f,
+            "flags={flags:#x} sector={sector} sectors={sectors} class={class} "
+        )?;
+        write!(f, "level={level} sub={submitter} cpu={cpu} hctx={hctx} ")?;
+        write!(f, "start={start_ns} state={state}")
     }
 }
 
