@@ -586,6 +586,14 @@ impl RequestQueue {
         }
     }
 
+    /// Tells that a task that dirties pages of the drive is put to sleep, because too many
+    /// are dirty (`balance_dirty_pages`): write-back is then throttled less for a second.
+    pub fn dirtier_sleeps(&mut self, now: Nanos) {
+        if let Some(qos) = &mut self.rq_qos {
+            qos.dirtier_sleeps(now);
+        }
+    }
+
     /// Sets the parent of a control group, which is the root by default.
     pub fn set_cgroup_parent(&mut self, group: CgroupId, parent: CgroupId) {
         if let Some(elevator) = self.elevator_mut()

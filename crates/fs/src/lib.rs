@@ -52,11 +52,12 @@ pub use mounted::{MountOptions, Mounted};
 pub use read::BegunRead;
 pub use reclaim::{
     LruStatistics, MEMORY_FILES, Memory, MemoryFile, MemoryGroup, MemoryGroupCounts, NodePages,
-    OverHigh, Policy, Watermarks,
+    OverHigh, Policy, Pressure, Watermarks,
 };
 pub use vfat::{Charset, FatWidth, ShortNames, Vfat, VfatLayout, VfatOptions};
 pub use vfs::{
-    DentryCounts, Host, MountDevice, Namespace, OpenFile, OpenFlags, Place, Vfs, Written,
+    DentryCounts, Host, MountDevice, Namespace, OpenFile, OpenFlags, Place, ShrinkCounts, Vfs,
+    Written,
 };
 pub use xfs::Xfs;
 

@@ -25,7 +25,7 @@ use crate::reclaim::{Charged, Lru, Memory, MemoryGroup, Origin, OverHigh, Policy
 use crate::write_back::{DeviceId, Dirtier, Settings, WriteBack};
 
 pub use dentry::{DentryCounts, Place};
-pub use namespace::{MountDevice, Namespace, OpenFile, OpenFlags, Written};
+pub use namespace::{MountDevice, Namespace, OpenFile, OpenFlags, ShrinkCounts, Written};
 
 /// What the page cache needs from its surroundings: a block layer, the block maps of
 /// files, and time.
@@ -121,6 +121,12 @@ pub trait Host: Sized {
     fn sleep(&self, jiffies: u64) -> impl Future<Output = ()> {
         let _ = jiffies;
         ready(())
+    }
+
+    /// The running task is put to sleep because too much of this device is dirty
+    /// (`last_bdp_sleep`).
+    fn slows_dirtier(&self, device: DeviceId) {
+        let _ = device;
     }
 
     /// Gives `f` the running task as a dirtier. By default it is always a new task, so that

@@ -75,6 +75,10 @@ cache_counts! {
     names_cached "fs_names_cached" Count "  that were cached",
     /// Names found in the dentry cache as negative entries: no file has them.
     names_known_missing "fs_names_known_missing" Count "  that were known not to be there",
+    /// Names that left the dentry cache because memory was short.
+    names_shrunk "fs_names_shrunk" Count "  dropped because memory was short",
+    /// Inodes that were dropped because memory was short.
+    inodes_shrunk "fs_inodes_shrunk" Count "inodes dropped because memory was short",
     /// Blocks of file systems' metadata that were looked up: bitmaps, inodes, directories,
     /// maps.
     blocks_looked_up "fs_blocks_looked_up" Count "file system's blocks asked for",

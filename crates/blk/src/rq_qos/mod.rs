@@ -228,6 +228,13 @@ impl RqQos {
         }
     }
 
+    /// A task that dirties pages of the drive is put to sleep.
+    pub(crate) fn dirtier_sleeps(&mut self, now: Nanos) {
+        if let Some(wbt) = self.wbt_mut() {
+            wbt.dirtier_sleeps(now);
+        }
+    }
+
     /// Undoes the admission of a bio that gets no request (`rq_qos_cleanup`).
     pub(crate) fn cleanup(&mut self, now: Nanos, bio: &Bio, woken: &mut Vec<u64>) {
         if let Some(wbt) = self.wbt_mut() {

@@ -92,6 +92,8 @@ pub struct Wbt {
     /// The ticks at which a read was last submitted and last completed.
     last_issue: i64,
     last_comp: i64,
+    /// The tick at which a task that dirties pages was last put to sleep (`last_bdp_sleep`).
+    last_dirtier_sleep: i64,
     /// Values at the last expiry of the timer.
     last_timer: Option<WbtTimer>,
     /// Number of delayed writes.
@@ -120,6 +122,7 @@ impl Wbt {
             sync_issue: None,
             last_issue: i64::MIN / 2,
             last_comp: i64::MIN / 2,
+            last_dirtier_sleep: i64::MIN / 2,
             last_timer: None,
             held: 0,
         };
@@ -208,13 +211,24 @@ impl Wbt {
         if op == Op::Discard {
             return self.background;
         }
-        if flags.has(HIGH_PRIORITY) {
+        if flags.has(HIGH_PRIORITY) || self.slows_dirtiers(now) {
             self.depth.max_depth
         } else if flags.has(BioFlags::BACKGROUND) || self.close_io(now) {
             self.background
         } else {
             self.normal
         }
+    }
+
+    /// A task that dirties pages of the drive is put to sleep, because too many are dirty.
+    pub(super) fn dirtier_sleeps(&mut self, now: Nanos) {
+        self.last_dirtier_sleep = jiffies(now);
+    }
+
+    /// Whether that was within a second: then write-back is not held back further
+    /// (`wb_recent_wait`).
+    fn slows_dirtiers(&self, now: Nanos) -> bool {
+        jiffies(now) < self.last_dirtier_sleep + HZ
     }
 
     /// Whether a read was submitted or completed within 100 ms.
@@ -313,11 +327,11 @@ impl Wbt {
     }
 
     /// Uncounts a write. Waiters are woken in batches (`wbt_rqw_done`); with a write cache the
-    /// drive must first become idle.
+    /// drive must first become idle, unless tasks are slowed down for it.
     fn place_free(&mut self, now: Nanos, flags: RqFlags, woken: &mut Vec<u64>) {
         let limit = match flags.has(DISCARD) {
             true => self.background,
-            false if self.write_cache => 0,
+            false if self.write_cache && !self.slows_dirtiers(now) => 0,
             false => self.normal,
         };
         let batch = (self.background / 2) as i64;
@@ -541,6 +555,33 @@ mod tests {
             assert_eq!(status(1, by), Some(WbtStatus::Exceeded));
             assert_eq!(status(0, by), Some(WbtStatus::UnknownWrites));
         }
+    }
+
+    #[test]
+    fn writeback_gets_the_whole_depth_for_a_second_after_a_dirtier_was_put_to_sleep() {
+        let (mut wbt, plain) = (Wbt::new(2_000, 64, true), write(BioFlags::NONE));
+        let background = write(BioFlags::BACKGROUND);
+        wbt.dirtier_sleeps(Nanos(0));
+        let last = Nanos(999 * MS);
+        assert!((0..16).all(|ticket| wbt.wait(last, &background, ticket)));
+        assert!(!wbt.wait(last, &background, 16), "16 are the whole depth");
+        let mut woken = Vec::new();
+        for _ in 0..8 {
+            wbt.done(last, &ended(&wbt, &plain, 0), &mut woken);
+        }
+        assert_eq!(woken, [], "more than the normal limit are in flight");
+        for _ in 0..2 {
+            wbt.done(last, &ended(&wbt, &plain, 0), &mut woken);
+        }
+        assert_eq!(woken, [16], "the drive need not become idle");
+        let later = Nanos(1000 * MS);
+        assert!(!wbt.wait(later, &background, 17), "four are the limit");
+        for _ in 0..6 {
+            wbt.done(later, &ended(&wbt, &plain, 0), &mut woken);
+        }
+        assert_eq!(woken, [16], "it must become idle");
+        wbt.done(later, &ended(&wbt, &plain, 0), &mut woken);
+        assert_eq!(woken, [16, 17]);
     }
 
     #[test]

@@ -305,23 +305,22 @@ impl<H: Host> Vfs<H> {
         }
     }
 
-    /// The thread `kswapd`, which keeps pages free and never ends.
+    /// A run of the thread `kswapd`, which keeps pages free: sleeps until it is woken, and
+    /// reclaims.
     pub async fn kswapd(&self) {
-        loop {
-            poll_fn(|context| {
-                let Some(lru) = &self.lru else {
-                    return Poll::Pending;
-                };
-                let charge = &mut lru.borrow_mut().charge;
-                if std::mem::take(&mut charge.kswapd_wanted) {
-                    return Poll::Ready(());
-                }
-                charge.kswapd = Some(context.waker().clone());
-                Poll::Pending
-            })
-            .await;
-            self.balance_pgdat();
-        }
+        poll_fn(|context| {
+            let Some(lru) = &self.lru else {
+                return Poll::Pending;
+            };
+            let charge = &mut lru.borrow_mut().charge;
+            if std::mem::take(&mut charge.kswapd_wanted) {
+                return Poll::Ready(());
+            }
+            charge.kswapd = Some(context.waker().clone());
+            Poll::Pending
+        })
+        .await;
+        self.balance_pgdat();
     }
 
     /// Reclaims until the high watermark is reached, or nothing more can be freed.

@@ -9,6 +9,7 @@ mod generations;
 mod kswapd;
 mod list;
 mod memcg;
+mod pressure;
 mod scan;
 mod shadow;
 
@@ -21,7 +22,10 @@ use shadow::Shadow;
 
 pub use active_inactive::LruStatistics;
 pub use kswapd::{NodePages, Watermarks};
+pub(crate) use pressure::{DEFAULT_PERCENT as CACHE_PRESSURE_PERCENT, Shrinker};
+
 pub use memcg::{MEMORY_FILES, MemoryFile, MemoryGroup, MemoryGroupCounts, OverHigh};
+pub use pressure::Pressure;
 
 /// The policy of reclaim (`/sys/kernel/mm/lru_gen/enabled`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,6 +107,8 @@ pub(crate) struct Lru {
     /// By memory cgroup.
     policies: Vec<PolicyState>,
     batches: Batches,
+    /// What the caches of names and inodes have not been shrunk for yet.
+    pressure: Pressure,
     charge: kswapd::Charge,
     groups: memcg::Groups,
     /// By memory cgroup, its statistics at their last flush.
@@ -121,6 +127,7 @@ impl Lru {
             lists: Lists::new(groups.count()),
             policies: policies.collect(),
             batches: Batches::default(),
+            pressure: Pressure::default(),
             charge: kswapd::Charge::new(memory),
             groups,
             flushed: vec![LruStatistics::default(); numbers.len()],
@@ -397,6 +404,15 @@ impl<H: Host> Vfs<H> {
         if let Some(lru) = &self.lru {
             lru.borrow_mut().drain(&mut self.cache.borrow_mut());
         }
+    }
+
+    /// Takes what the caches of names and inodes are to be shrunk for
+    /// ([`Namespace::shrink`](crate::Namespace::shrink)).
+    pub fn take_pressure(&self) -> Pressure {
+        let lru = self.lru.as_ref();
+        lru.map_or_else(Pressure::default, |lru| {
+            std::mem::take(&mut lru.borrow_mut().pressure)
+        })
     }
 
     /// Counts a read of a folio (`folio_mark_accessed`).

@@ -129,6 +129,9 @@ impl<H: Host> Vfs<H> {
     /// on the machine, which gives the same turns (`shrink_many`).
     pub(super) fn shrink_node(&self, scan: &mut Scan) {
         let groups = self.with_lru(|lru, _| {
+            if scan.reclaimer != Reclaimer::Cgroup {
+                lru.pressure.add_round(scan.priority);
+            }
             let seen = lru.seen(scan.target);
             let policy = &lru.policies[usize::from(scan.target)];
             if let PolicyState::ActiveInactive(policy) = policy {

@@ -5,12 +5,14 @@ mod change;
 mod direct;
 mod lock;
 mod open_file;
+mod shrink;
 mod walk;
 
 pub use open_file::{OpenFile, OpenFlags, Written};
+pub use shrink::ShrinkCounts;
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::task::Waker;
 
@@ -21,6 +23,7 @@ use super::dentry::{DentryCache, DentryCounts, DentryId, Place};
 use crate::error::FsError;
 use crate::file_system::{FileKind, FileSystem, Timestamp};
 use crate::inode::{BackingDevice, InodeId};
+use crate::reclaim::Shrinker;
 use crate::vfs::{Host, Vfs};
 use crate::write_back::DeviceId;
 
@@ -61,6 +64,8 @@ struct InCore {
     users: u32,
     /// Its number in the page cache, once it has one.
     data: Option<InodeId>,
+    /// It is among the unused inodes.
+    is_listed: bool,
     /// It was cut to a shorter length since it was closed last (`XFS_ITRUNCATED`).
     was_cut: bool,
     /// Its direct calls under way (`i_dio_count`), and the tasks that wait for their end.
@@ -75,6 +80,11 @@ pub struct Namespace<H, F> {
     mounts: RefCell<Vec<Mount<F>>>,
     dentries: RefCell<DentryCache>,
     inodes: RefCell<BTreeMap<Place, InCore>>,
+    /// Inodes that nothing uses, the one unused for longest first. Some are used again, or
+    /// gone.
+    unused_inodes: RefCell<VecDeque<Place>>,
+    shrinker: RefCell<Shrinker>,
+    shrunk: Cell<ShrinkCounts>,
     locks: Locks,
     /// The time of the last call that changed something. Files deleted later, when they are
     /// closed, get it as their time of deletion.
@@ -89,6 +99,9 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
             mounts: RefCell::default(),
             dentries: RefCell::default(),
             inodes: RefCell::default(),
+            unused_inodes: RefCell::default(),
+            shrinker: RefCell::default(),
+            shrunk: Cell::default(),
             locks: Locks::default(),
             now: Cell::default(),
         };
@@ -173,6 +186,9 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
             inode.users -= 1;
             inode.users
         };
+        if users == 0 {
+            self.list_unused(place);
+        }
         if users > 0 || self.fs(place).attributes(place.ino).await?.links > 0 {
             return Ok(());
         }

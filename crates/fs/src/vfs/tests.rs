@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::{Host, Namespace, OpenFile, OpenFlags, Vfs};
 use crate::{
     BackingDevice, Bio, BioId, Caller, DentryCounts, Event, Ext2, Ext2Layout, Ext2Options, Extent,
-    FileKind, FsError, Image, InodeId, NewInode, Timestamp, at_once,
+    FileKind, FsError, Image, InodeId, NewInode, Pressure, ShrinkCounts, Timestamp, at_once,
 };
 
 /// A device on which every bio ends at once.
@@ -116,6 +116,57 @@ fn names_that_are_not_there_are_remembered_too() {
     assert_eq!(tree.dentry_counts().negative, 0);
     unlink(&tree, "/b").unwrap();
     assert_eq!(tree.dentry_counts().negative, 1);
+}
+
+fn pressure(priority: u32) -> Pressure {
+    let mut pressure = Pressure::default();
+    pressure.add_round(priority);
+    pressure
+}
+
+#[test]
+fn short_memory_drops_the_names_that_were_not_used_for_longest() {
+    let tree = tree();
+    for n in 0..3000 {
+        assert_eq!(size(&tree, &format!("/{n}")), Err(FsError::NoEntry));
+    }
+    assert_eq!(size(&tree, "/7"), Err(FsError::NoEntry));
+    at_once(tree.shrink(pressure(12))).unwrap();
+    assert_eq!(tree.shrink_counts(), ShrinkCounts::default());
+    // A third are looked at, and one was used again.
+    at_once(tree.shrink(pressure(2))).unwrap();
+    assert_eq!(tree.shrink_counts().dentries, 1024);
+    let before = tree.dentry_counts().hits;
+    for (n, is_cached) in [(7, true), (8, false), (1024, false), (1025, true)] {
+        let hits = tree.dentry_counts().hits;
+        assert_eq!(size(&tree, &format!("/{n}")), Err(FsError::NoEntry));
+        assert_eq!(
+            tree.dentry_counts().hits - hits,
+            u64::from(is_cached),
+            "/{n}"
+        );
+    }
+    assert_eq!(tree.dentry_counts().hits - before, 2);
+}
+
+#[test]
+fn short_memory_drops_inodes_without_pages_and_changes() {
+    let tree = tree();
+    write(&tree, "/written", 5000);
+    mkdir(&tree, "/d").unwrap();
+    at_once(tree.drop_caches(2)).unwrap();
+    size(&tree, "/d").unwrap();
+    assert_eq!(tree.inodes_in_memory(), 3);
+    // A dentry that goes leaves its inode unused.
+    at_once(tree.shrink(pressure(0))).unwrap();
+    at_once(tree.shrink(pressure(0))).unwrap();
+    assert_eq!(tree.shrink_counts().inodes, 1);
+    assert_eq!(
+        tree.inodes_in_memory(),
+        2,
+        "the root, and the file with pages"
+    );
+    assert_eq!(size(&tree, "/written"), Ok(5000));
 }
 
 #[test]

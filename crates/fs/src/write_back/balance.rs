@@ -170,6 +170,8 @@ impl<H: Host> Vfs<H> {
                 return;
             };
             if let ThrottleAction::Pause(jiffies) = throttle.action {
+                let device = self.write_back.borrow_mut().inode(inode).device;
+                self.host().slows_dirtier(device);
                 self.host().sleep(jiffies).await;
             }
             self.host().with_dirtier(|task| task.record(&throttle));

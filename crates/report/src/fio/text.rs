@@ -409,7 +409,12 @@ fn write_page_cache(out: &mut String, cache: &CacheStats) -> fmt::Result {
         bytes(cache.dirty_max_bytes, Base::Iec),
         cache.throttled_ns as f64 / 1e6,
     )?;
-    writeln!(out, "  pages evicted={}", cache.evicted_pages)?;
+    write!(out, "  pages evicted={}", cache.evicted_pages)?;
+    if cache.names_shrunk + cache.inodes_shrunk > 0 {
+        let (names, inodes) = (cache.names_shrunk, cache.inodes_shrunk);
+        write!(out, ", names dropped={names}, inodes dropped={inodes}")?;
+    }
+    writeln!(out)?;
     for group in &cache.groups {
         write_memory_group(out, group)?;
     }

@@ -172,6 +172,8 @@ pub(super) struct Kernel {
     /// Bios end as soon as they are submitted, as the run has not begun.
     is_instant: Cell<bool>,
     throttled: Cell<Nanos>,
+    /// The device that the task which was polled last sleeps for.
+    slowed_down: Cell<Option<DeviceId>>,
     /// The earliest due time may have changed since [`Kernel::next_due`] told it.
     is_due_changed: Cell<bool>,
 }
@@ -341,6 +343,11 @@ impl Kernel {
     /// The bio that the task made when it was last polled.
     pub(super) fn take_submitted(&self) -> Option<(BioId, Bio)> {
         self.to_submit.take()
+    }
+
+    /// The device for which the task was put to sleep when it was last polled.
+    pub(super) fn take_slowed_down(&self) -> Option<DeviceId> {
+        self.slowed_down.take()
     }
 
     /// The time that all writers together were throttled.
@@ -572,6 +579,10 @@ impl Host for Kernel {
             dropped: work.dropped + pages,
             ..work
         });
+    }
+
+    fn slows_dirtier(&self, device: DeviceId) {
+        self.slowed_down.set(Some(device));
     }
 
     async fn sleep(&self, jiffies: u64) {

@@ -460,11 +460,23 @@ impl FileLayer {
         self.add_task(Box::pin(future), Rc::default(), pid, disk)
     }
 
-    /// The thread that reclaims pages below the low watermark.
+    /// The thread that reclaims pages below the low watermark, and shrinks the caches of
+    /// names and inodes as far as that and other tasks' reclaim call for.
     pub(crate) fn add_kswapd(&mut self, pid: usize) -> TaskId {
         let vfs = Rc::clone(&self.vfs);
-        let future = async move { vfs.kswapd().await };
-        self.add_task(Box::pin(future), Rc::default(), pid, 0)
+        let namespace = self.tree.as_ref().map(Tree::namespace);
+        let future = async move {
+            loop {
+                vfs.kswapd().await;
+                let pressure = vfs.take_pressure();
+                if let Some(namespace) = &namespace {
+                    // Whoever needs an inode that the drive does not give is told so.
+                    let _ = namespace.shrink(pressure).await;
+                }
+            }
+        };
+        let disk = self.tree.as_ref().map_or(0, Tree::disk);
+        self.add_task(Box::pin(future), Rc::default(), pid, disk)
     }
 
     fn add_task(
@@ -548,6 +560,11 @@ impl FileLayer {
             disk.queue.flush_plug(now, &mut task.plug, &mut disk.driver);
         }
         let submitting = who.charge((disk, cpus), now, before);
+        if let Some(device) = self.vfs.host().take_slowed_down()
+            && let Some(disk) = disks.get_mut(device.0 as usize)
+        {
+            disk.queue.dirtier_sleeps(now);
+        }
         let work = self.vfs.host().take_page_work();
         let spent = submitting + who.charge_pages(work, cpus, now);
         (progress, spent)
@@ -688,6 +705,8 @@ impl FileLayer {
             Some(tree) => tree.counts(),
             None => Default::default(),
         };
+        let shrunk = self.tree.as_ref().map(|tree| tree.files().shrink_counts());
+        let shrunk = shrunk.unwrap_or_default();
         CacheStats {
             read_pages: counts.read,
             hits: counts.read.saturating_sub(counts.missed),
@@ -704,6 +723,8 @@ impl FileLayer {
             names_looked_up: names.lookups,
             names_cached: names.hits,
             names_known_missing: names.negative_hits,
+            names_shrunk: shrunk.dentries,
+            inodes_shrunk: shrunk.inodes,
             blocks_looked_up: blocks.lookups,
             blocks_read: blocks.reads,
             blocks_written: blocks.writes,
