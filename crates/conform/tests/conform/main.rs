@@ -462,10 +462,16 @@ fn mistakes_are_messages() {
         error.to_string()
     };
     let trim = "mq-deadline/v_trim_d4.trace.gz";
-    let unknown = message(Mode::SchedulerAlone, "cfq", trim);
+    let unknown = message(Mode::SchedulerAlone, "elevator", trim);
+    let expected = ["found \"elevator\", expected ", "mq-deadline, ", "cfq, "];
     assert!(
-        unknown.contains("found \"cfq\", expected mq-deadline"),
+        expected.iter().all(|part| unknown.contains(part)),
         "{unknown}"
+    );
+    let other = message(Mode::SchedulerAlone, "cfq", trim);
+    assert!(
+        other.contains("recorded with scheduler \"mq-deadline\""),
+        "{other}"
     );
     let unknown = message(Mode::Whole, "cfq", trim);
     assert!(
