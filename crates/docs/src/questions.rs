@@ -50,8 +50,8 @@ impl Block {
         Ok(PagePart {
             groups: groups.collect(),
             text: format!(
-                "    blklab {}\n\n{}\n{}",
-                self.command,
+                "{}\n{}\n{}",
+                self.commands(),
                 self.advice(&all, &agree).markdown(),
                 self.goals(&all)?.markdown()
             ),
@@ -73,6 +73,15 @@ impl Block {
             )?);
         }
         Ok(answers)
+    }
+
+    /// Returns a line for each simulation's command.
+    fn commands(&self) -> String {
+        let command = |of: &Simulated| {
+            let command = self.command.replace("HOW", &of.options);
+            format!("    blklab {command}\n")
+        };
+        self.simulations.iter().map(command).collect()
     }
 
     fn labels(&self) -> impl Iterator<Item = &str> {
