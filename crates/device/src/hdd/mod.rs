@@ -593,9 +593,14 @@ impl Hdd {
         {
             return (!reads_on || is_on_the_way(index)).then(|| self.task_of(index));
         }
+        // Who it reads ahead for goes on meanwhile.
+        let stream = self.stream_in_turn().filter(|_| !reads_on);
+        let is_in_turn =
+            |index: u32| stream.is_none_or(|first| first == index || !self.continues_stream(index));
         let candidates = self.queue.iter();
         let candidates = candidates
             .filter(|index| !in_order || oldest == Some(**index))
+            .filter(|index| is_in_turn(**index))
             .filter(|index| !reads_on || is_on_the_way(**index));
         let queued = candidates.map(|index| {
             let command = &self.commands[*index as usize];
@@ -618,6 +623,21 @@ impl Hdd {
             }
             _ => Some(task),
         }
+    }
+
+    /// Whether a queued read goes on where another ended.
+    fn continues_stream(&self, index: u32) -> bool {
+        let command = &self.commands[index as usize];
+        command.op == Op::Read && self.segments.ends_before(command.run.start)
+    }
+
+    /// Of the queued reads that go on where others ended the oldest, where a controller gives
+    /// the disk one at a time; `None` where the disk chooses among them.
+    fn stream_in_turn(&self) -> Option<u32> {
+        self.spec.cache.destage_queue?;
+        let streams = self.queue.iter().copied();
+        let streams = streams.filter(|index| self.continues_stream(*index));
+        streams.min_by_key(|index| self.commands[*index as usize].arrived_ns)
     }
 
     fn task_of(&self, index: u32) -> ArmTask {

@@ -327,8 +327,8 @@ keys! {
             .or_derived(u64::MAX, "no limit")
             .needs(write_back, "cache.write_back = true");
         /// A controller before the disk destages in the order of blocks, and has this many
-        /// commands at the disk, which chooses among them. Without it the disk chooses among all
-        /// that are near.
+        /// commands at the disk, which chooses among them; of several readers in order it serves
+        /// one after the other. Without it the disk chooses among all that are near.
         pub destage_queue: Option<u32> = whole(1..=65535)
             .optional()
             .needs(write_back, "cache.write_back = true");

@@ -599,6 +599,41 @@ fn a_controllers_sweep_is_slower_than_the_disks_own_choice() {
     );
 }
 
+/// Readers in order on the first part of the disk, 64 KiB at a time, one read of each at once: how
+/// many reads a second.
+fn readers_in_order(disk: &mut dyn Device, readers: u64) -> f64 {
+    const SECTORS: u32 = 128;
+    let end = Nanos(10_000_000_000);
+    let mut next: Vec<u64> = (0..readers).map(|reader| reader * 10_000_000).collect();
+    let (mut reads, mut done, mut now) = (0, Vec::new(), Nanos::ZERO);
+    for (reader, sector) in next.iter().enumerate() {
+        disk.submit(now, command(reader as u32, Op::Read, *sector, SECTORS));
+    }
+    while now < end {
+        now = disk.advance_to_completion(Nanos::MAX, &mut done);
+        for one in done.drain(..) {
+            let sector = &mut next[one.tag as usize];
+            *sector += u64::from(SECTORS);
+            reads += 1;
+            disk.submit(now, command(one.tag, Op::Read, *sector, SECTORS));
+        }
+    }
+    reads as f64 / now.0 as f64 * 1e9
+}
+
+/// A controller that serves them in turn has no more of 16 readers than of 4; the disk finds
+/// nearer ones among more.
+#[test]
+fn a_controller_serves_readers_in_turn() {
+    let limit = "flush_limit_us = 1000000";
+    let controller = format!("{limit}\ndestage_queue = 8");
+    let rate = |keys: &str, readers| readers_in_order(disk(&[(limit, keys)]).as_mut(), readers);
+    let own = rate(limit, 16) / rate(limit, 4);
+    let in_turn = rate(&controller, 16) / rate(&controller, 4);
+    assert!(own > 1.1, "{own}");
+    assert!((0.85..1.1).contains(&in_turn), "{in_turn}");
+}
+
 /// Writes of 4 KiB fill a controller's cache as fast as writes of a whole line, and those that
 /// begin inside a line take two.
 #[test]
