@@ -3,8 +3,8 @@
 use blklab_blk::{Elevator, NoMerges, Op, QueueInfo, QueueLimits, ZoneLimits};
 use blklab_workload::trace::tracefs::{EventKind, RunInfo};
 
-use crate::ConformError;
 use crate::recording::{Recorded, Recording};
+use crate::{ConformError, Mode};
 
 /// null_blk's own default (`hw_queue_depth`).
 const DEFAULT_DEPTH: u32 = 64;
@@ -18,6 +18,17 @@ const MAX_ZONES: u64 = 1 << 20;
 
 /// Largest request of a driver that does not say (in sectors).
 const BLK_SAFE_MAX_SECTORS: u32 = 255;
+
+/// The error for a scheduler that there is not.
+pub(crate) fn unknown_scheduler(scheduler: &str) -> ConformError {
+    let schedulers = blklab_elevator::all().iter().filter(|t| t.build.is_some());
+    let names: Vec<&str> = schedulers.map(|t| t.name).collect();
+    ConformError::Scheduler {
+        found: scheduler.to_owned(),
+        expected: names.join(", "),
+        mode: Mode::SchedulerAlone,
+    }
+}
 
 /// A queue's shape.
 pub(crate) struct Setup {
@@ -119,6 +130,22 @@ impl Setup {
             capacity_sectors: self.limits.capacity_sectors,
             rotational: self.limits.rotational,
         }
+    }
+
+    /// Builds the scheduler and sets its tunables, as [`Setup::tune`] does.
+    ///
+    /// # Errors
+    /// If there is none of this name, or a tunable is refused.
+    pub(crate) fn elevator(
+        &self,
+        scheduler: &str,
+        file: &str,
+        notes: &mut Vec<String>,
+    ) -> Result<Box<dyn Elevator>, ConformError> {
+        let elevator = blklab_elevator::find(scheduler).and_then(|kind| kind.build(&self.info()));
+        let mut elevator = elevator.ok_or_else(|| unknown_scheduler(scheduler))?;
+        self.tune(elevator.as_mut(), file, notes)?;
+        Ok(elevator)
     }
 
     /// Sets the tunables. A name that ours does not have goes to `notes`.

@@ -14,12 +14,12 @@ use blklab_blk::{
 };
 use blklab_workload::trace::tracefs::{BlklabCall, EventKind, RqEvent};
 
+use crate::ConformError;
 use crate::clock::LATEST_NS;
 use crate::recording::{Recorded, Recording};
 use crate::report::{Difference, TraceReport};
 use crate::setup::Setup;
 use crate::tasks::priority;
-use crate::{ConformError, Mode};
 
 /// The flags that the kernel's events show.
 const SHOWN_FLAGS: BioFlags = BioFlags::SYNC
@@ -126,13 +126,7 @@ impl<'r> Calls<'r> {
     ) -> Result<Calls<'r>, ConformError> {
         let mut report = TraceReport::new(recording.file.clone());
         let setup = Setup::of(recording, events, &mut report.notes);
-        let elevator = blklab_elevator::find(scheduler).and_then(|kind| kind.build(&setup.info()));
-        let mut elevator = elevator.ok_or_else(|| ConformError::Scheduler {
-            found: scheduler.to_owned(),
-            expected: "one that this program has".to_owned(),
-            mode: Mode::SchedulerAlone,
-        })?;
-        setup.tune(elevator.as_mut(), &recording.file, &mut report.notes)?;
+        let elevator = setup.elevator(scheduler, &recording.file, &mut report.notes)?;
         Ok(Calls {
             elevator,
             rqs: Requests::default(),

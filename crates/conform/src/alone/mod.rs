@@ -24,7 +24,7 @@ use crate::cgroups::Cgroups;
 use crate::clock::{Clock, jiffies_of};
 use crate::recording::{Recorded, Recording};
 use crate::report::TraceReport;
-use crate::setup::Setup;
+use crate::setup::{Setup, unknown_scheduler};
 use crate::tasks::{DEPTH_IN_PROBE, Exits, Tasks, answer_of, priority, work_begins, work_ns};
 use crate::ties::{Hint, TieBreaker};
 use crate::{ConformError, Mode};
@@ -39,16 +39,10 @@ const FLUSH_FLAGS: BioFlags = BioFlags::FUA.with(BioFlags::PREFLUSH);
 
 /// Whether there is such a scheduler.
 pub(crate) fn check(scheduler: &str) -> Result<(), ConformError> {
-    let schedulers = blklab_elevator::all().iter().filter(|t| t.build.is_some());
-    let names: Vec<&str> = schedulers.map(|t| t.name).collect();
-    match names.contains(&scheduler) {
-        true => Ok(()),
-        false => Err(ConformError::Scheduler {
-            found: scheduler.to_owned(),
-            expected: names.join(", "),
-            mode: Mode::SchedulerAlone,
-        }),
-    }
+    let known = blklab_elevator::find(scheduler).filter(|kind| kind.build.is_some());
+    known
+        .map(|_| ())
+        .ok_or_else(|| unknown_scheduler(scheduler))
 }
 
 /// The probes of a scheduler.
@@ -205,13 +199,7 @@ impl<'r> Alone<'r> {
     ) -> Result<Alone<'r>, ConformError> {
         let mut report = TraceReport::new(recording.file.clone());
         let setup = Setup::of(recording, events, &mut report.notes);
-        let elevator = blklab_elevator::find(scheduler).and_then(|kind| kind.build(&setup.info()));
-        let mut elevator = elevator.ok_or_else(|| ConformError::Scheduler {
-            found: scheduler.to_owned(),
-            expected: "one that this program has".to_owned(),
-            mode: Mode::SchedulerAlone,
-        })?;
-        setup.tune(elevator.as_mut(), &recording.file, &mut report.notes)?;
+        let mut elevator = setup.elevator(scheduler, &recording.file, &mut report.notes)?;
         let info = recording.info.as_ref();
         let cgroups = Cgroups::of(info, events);
         cgroups.set_up(elevator.as_mut());
