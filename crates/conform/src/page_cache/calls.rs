@@ -422,7 +422,7 @@ impl Description {
 
     /// The size of the file system's inodes on the device.
     pub(crate) fn inode_bytes(&self) -> u64 {
-        let given = self.filesystem.as_ref().map(FileSystem::inode_bytes);
+        let given = self.filesystem.as_ref().and_then(FileSystem::inode_bytes);
         given.unwrap_or(DEFAULT_INODE_BYTES)
     }
 
@@ -440,11 +440,10 @@ impl FileSystem {
         words.next()
     }
 
-    fn inode_bytes(&self) -> u64 {
-        let given = self.option("-I").and_then(|digits| digits.parse().ok());
-        given
-            .filter(|bytes| (128..=PAGE_BYTES).contains(bytes))
-            .unwrap_or(DEFAULT_INODE_BYTES)
+    /// The size of inodes that `mkfs` was given.
+    fn inode_bytes(&self) -> Option<u64> {
+        let given = self.option("-I")?.parse().ok();
+        given.filter(|bytes| (128..=PAGE_BYTES).contains(bytes))
     }
 
     /// The block size that `mkfs` was given; `None` if no page holds such blocks.

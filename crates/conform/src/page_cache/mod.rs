@@ -27,7 +27,7 @@ pub(crate) use calls::{Call, Description, RunFile, is_data, read_calls};
 pub use eviction::eviction;
 pub(crate) use eviction::evictions_agree;
 pub(crate) use program::Program;
-pub(crate) use recorded::{Fields, shown};
+pub(crate) use recorded::{Fields, PAGE_SECTORS, shown};
 use recorded::{Recorded, RecordedStep, read_steps};
 use run::replay;
 use steps::{BIO, DECISION, compare_steps};

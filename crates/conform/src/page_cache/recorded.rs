@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use blklab_blk::{BioFlags, Op, Sector};
-use blklab_fs::{Bio, Event, InodeId, RaState};
+use blklab_fs::{Bio, Event, InodeId, PAGE_BYTES, RaState};
 use blklab_workload::trace::tracefs::{EventKind, Line, parse_line};
 
 use crate::ConformError;
@@ -324,6 +324,9 @@ impl<'a> Fields<'a> {
         Some(Some(RecordedStep::Took(event)))
     }
 }
+
+/// Sectors of a page.
+pub(crate) const PAGE_SECTORS: u64 = PAGE_BYTES / 512;
 
 /// The events that are compared, the block layer's apart.
 const EVENTS: [&str; 17] = [

@@ -10,11 +10,8 @@ use blklab_fs::{Bio, BioId, Event, Extent, Host, InodeId, Memory, PAGE_BYTES, Po
 use super::calls::{RecordedRun, RunFile};
 use super::layout::{buffer_address, buffer_page_bytes};
 use super::program::Program;
-use super::recorded::{Recorded, RecordedStep, shown};
+use super::recorded::{PAGE_SECTORS, Recorded, RecordedStep, shown};
 use super::shortage::Shortage;
-
-/// Sectors of a page.
-const SECTORS: u64 = PAGE_BYTES / 512;
 
 /// Translations in the TLB of the emulated CPU that runs were recorded on, found by the
 /// page's number (`CPU_TLB_DYN_DEFAULT_BITS` of QEMU). Linux on x86 does not empty it
@@ -29,6 +26,7 @@ pub(super) fn replay(
     policy: Option<Policy>,
 ) -> Vec<(usize, Event)> {
     let files = &run.files;
+    let buffer = buffer_address(text);
     let device = Device {
         files,
         steps,
@@ -38,8 +36,8 @@ pub(super) fn replay(
         under_way: RefCell::default(),
         frames: RefCell::default(),
         shortage: Shortage::new(steps),
-        buffer_page_bytes: buffer_page_bytes(text),
-        lowest_address: Cell::new(buffer_address(text).unwrap_or(0)),
+        buffer_page_bytes: buffer_page_bytes(buffer),
+        lowest_address: Cell::new(buffer.unwrap_or(0)),
         tlb: RefCell::new([None; TLB_ENTRIES]),
     };
     let vfs = match policy {
@@ -111,7 +109,8 @@ impl Device<'_> {
                 RecordedStep::Ended { sector, sectors } => self.end(vfs, sector, sectors),
                 RecordedStep::WrittenElsewhere { sector, sectors } => {
                     let end = sector.saturating_add(sectors);
-                    let (first, last) = (sector / SECTORS, end.saturating_sub(1) / SECTORS);
+                    let (first, last) =
+                        (sector / PAGE_SECTORS, end.saturating_sub(1) / PAGE_SECTORS);
                     vfs.written_elsewhere(InodeId(0), first, last);
                 }
                 RecordedStep::Flushed => {

@@ -10,10 +10,7 @@ use blklab_workload::trace::tracefs::{EventKind, Line, parse_line};
 
 use super::throttle::Jiffies;
 use crate::ConformError;
-use crate::page_cache::{Fields, RunFile, is_data, shown};
-
-/// Sectors of a page.
-const PAGE_SECTORS: u64 = PAGE_BYTES / 512;
+use crate::page_cache::{Fields, PAGE_SECTORS, RunFile, is_data, shown};
 
 /// Who runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
