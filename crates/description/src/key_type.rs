@@ -183,11 +183,15 @@ pub fn parsed<'a, T: 'a>(legal: &str, parse: impl Fn(&str) -> Option<T> + 'a) ->
 
 /// One of the words of an enum.
 pub fn word<'a, T: Word + 'a>() -> KeyType<'a, T> {
-    let words = T::VARIANTS.iter().map(|word| {
+    one_of(words())
+}
+
+/// The words for the variants of an enum, each with its meaning and the variant.
+pub fn words<T: Word>() -> impl Iterator<Item = (String, &'static str, T)> {
+    T::VARIANTS.iter().map(|word| {
         let meaning = word.get_documentation().unwrap_or_default();
         (word.to_string(), meaning, *word)
-    });
-    one_of(words)
+    })
 }
 
 /// One of several words, each with its meaning and its converted value.

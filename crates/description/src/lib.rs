@@ -42,7 +42,7 @@ pub use change::{UNSET, with_value};
 pub use file::{NewFile, kind_without_end, read_bytes, read_text};
 pub use key_type::{
     Integer, KeyType, Kind, Word, array, flag, is_whole, nanos, number, one_of, one_or_each,
-    parsed, text, time_ns, whole, word,
+    parsed, text, time_ns, whole, word, words,
 };
 pub use reference::{Key, Reference, TableOfKeys};
 pub use shipped::Shipped;

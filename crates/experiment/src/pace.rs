@@ -1,36 +1,21 @@
 //! How a trace's I/Os arrive, as a user asks for it.
 
 use blklab_sim::{Replay, ReplayMode};
+use strum::{Display, EnumMessage, IntoStaticStr, VariantArray};
 
 use crate::error::Error;
 
 /// When each I/O of a replayed trace is submitted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display, EnumMessage, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum Timing {
-    /// At its recorded time.
+    /// At their recorded times.
     Open,
     /// As earlier ones end, with a fixed number in flight.
     Closed,
-    /// As soon as those of its process have ended that had ended before it.
+    /// As soon as the I/Os of the same process have ended that had ended before it in the
+    /// recording.
     Dependencies,
-}
-
-impl Timing {
-    /// Each with its word and its meaning.
-    pub const ALL: [(&'static str, &'static str, Timing); 3] = [
-        ("open", "At their recorded times", Timing::Open),
-        (
-            "closed",
-            "As earlier ones end, with a fixed number in flight",
-            Timing::Closed,
-        ),
-        (
-            "dependencies",
-            "As soon as the I/Os of the same process have ended that had ended before it in \
-             the recording",
-            Timing::Dependencies,
-        ),
-    ];
 }
 
 /// The slowest and fastest replay of a trace, as factors of the recorded speed.

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use blklab_description::time_ns;
+use blklab_description::{time_ns, words};
 use blklab_device::DriveState;
 use blklab_elevator::KernelVersion;
 use blklab_experiment::{
@@ -334,9 +334,11 @@ impl PaceArgs {
 }
 
 fn timing() -> impl TypedValueParser<Value = Timing> {
-    let words = Timing::ALL.map(|(word, help, _)| PossibleValue::new(word).help(help));
-    PossibleValuesParser::new(words).try_map(|given| {
-        let found = Timing::ALL.into_iter().find(|(word, ..)| *word == given);
+    let shown = |(_, meaning, timing): (_, &'static str, Timing)| {
+        PossibleValue::new(<&'static str>::from(timing)).help(meaning.trim_end_matches('.'))
+    };
+    PossibleValuesParser::new(words().map(shown)).try_map(|given| {
+        let found = words().find(|(word, ..)| *word == given);
         found.map(|(.., timing)| timing).ok_or("no such timing")
     })
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use blklab_description::{array, flag, keys, number, one_of, parsed, read, text, time_ns, whole};
+use blklab_description::{array, flag, keys, number, parsed, read, text, time_ns, whole, word};
 use blklab_sim::{Machine, Replay};
 use blklab_stats::{Results, World};
 use blklab_tables::{ParquetWriter, Table};
@@ -70,7 +70,7 @@ keys! {
         pub power_loss_at: Option<u64> =
             parsed("a time with its unit, as \"3ms\"", |time| time_ns(time).ok()).optional();
         /// How a trace's I/Os arrive, as in `--replay`.
-        pub replay: Option<Timing> = one_of(Timing::ALL).optional();
+        pub replay: Option<Timing> = word().optional();
         /// The I/Os in flight of a trace that is replayed closed, as in `--depth`.
         pub depth: Option<u32> = whole(1..=u32::MAX).optional();
         /// How many times as fast as recorded a trace is replayed, as in `--speed`.
