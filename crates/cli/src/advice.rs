@@ -3,7 +3,9 @@
 
 use blklab_elevator::KernelVersion;
 use blklab_experiment::{Assumption, Host, Plan, Row, Setting, Simulated, Target, WorkloadSource};
-use blklab_report::{Answer, Availability, Choices, Origin, QueueSetting, SchedulerRuns};
+use blklab_report::{
+    Answer, Availability, Choices, Origin, QueueSetting, SchedulerRuns, note_on_untried,
+};
 
 use crate::args::SweepArgs;
 use crate::compared::Compared;
@@ -158,14 +160,7 @@ impl Sensitivity<'_> {
                 unchanged.join(", ")
             ));
         }
-        let left = all.len().saturating_sub(tried);
-        if left > 0 {
-            sentences.push(format!(
-                "Of {} assumed values {left} were not tried (--assumed {}).",
-                all.len(),
-                all.len()
-            ));
-        }
+        sentences.extend(note_on_untried(all.len(), tried));
         advice.assumed = sentences.join(" ");
         Ok(())
     }
@@ -197,7 +192,7 @@ impl Sensitivity<'_> {
     ) -> Result<Vec<String>, Failure> {
         let mut changed = Vec::new();
         let value = &assumption.value;
-        for end in value.ends.iter().filter(|end| **end != value.value) {
+        for end in value.other_ends() {
             let mut world = Simulated::assuming(self.work, self.settings, assumption, end)?;
             world.replay = self.world.replay;
             world.varies_arrivals = self.world.varies_arrivals;

@@ -44,13 +44,17 @@ struct JobOfStudy {
     work: WorkloadSource,
     settings: Vec<Setting>,
     patterns: Vec<String>,
+    /// The assumed values on which a row can depend.
+    assumptions: Vec<Assumption>,
 }
 
 impl JobOfStudy {
     fn find(study: &Study, job: &str, args: &StudyArgs) -> Result<JobOfStudy, Failure> {
         let work = WorkloadSource::find(&[job.to_string()], &[])?;
         let (settings, patterns) = study.settings(&work, scale(args), args.fs)?;
+        let assumptions = Simulated::new(&work, &settings)?.assumptions(&settings);
         Ok(JobOfStudy {
+            assumptions,
             work,
             settings,
             patterns,
@@ -123,7 +127,7 @@ impl Asked<'_> {
     /// Runs what can depend on an assumed value with each of its plausible ends, and adds
     /// to the findings which of the values they hang on.
     fn try_assumptions(&self, ran: &Ran, shown: &mut blklab_report::Study) -> Result<(), Failure> {
-        let all = self.assumptions()?;
+        let all = self.assumptions();
         let tried = &all[..self.args.assumed.min(all.len())];
         let repeats = match tried.is_empty() {
             true => 0,
@@ -131,7 +135,7 @@ impl Asked<'_> {
         };
         for assumption in tried {
             let value = &assumption.value;
-            for end in value.ends.iter().filter(|end| **end != value.value) {
+            for end in value.other_ends() {
                 let other = self.run_assuming(ran, (assumption, end), repeats)?;
                 let other = self.shown(&other, repeats);
                 let changed = format!(
@@ -147,15 +151,14 @@ impl Asked<'_> {
     }
 
     /// Returns the assumed values on which a row of any file can depend.
-    fn assumptions(&self) -> Result<Vec<Assumption>, Failure> {
-        let mut all: Vec<Assumption> = Vec::new();
-        for file in &self.files {
-            let world = Simulated::new(&file.work, &file.settings)?;
-            let of_file = world.assumptions(&file.settings);
-            let new = of_file.into_iter().filter(|found| !all.contains(found));
-            all.extend(new.collect::<Vec<_>>());
+    fn assumptions(&self) -> Vec<&Assumption> {
+        let mut all: Vec<&Assumption> = Vec::new();
+        for assumption in self.files.iter().flat_map(|file| &file.assumptions) {
+            if !all.contains(&assumption) {
+                all.push(assumption);
+            }
         }
-        Ok(all)
+        all
     }
 
     /// Returns the fewest runs of each row that find the same.
@@ -174,15 +177,11 @@ impl Asked<'_> {
         repeats: usize,
     ) -> Result<Ran, Failure> {
         let each = self.files.iter().zip(ran).map(|(file, rows)| {
-            let concerned = |setting: &&Setting| assumption.concerns(setting);
-            let settings: Vec<Setting> = file.settings.iter().filter(concerned).cloned().collect();
-            let is_of_file = {
-                let world = Simulated::new(&file.work, &settings)?;
-                world.assumptions(&settings).contains(assumption)
-            };
-            if !is_of_file {
+            if !file.assumptions.contains(assumption) {
                 return Ok(rows.clone());
             }
+            let concerned = |setting: &&Setting| assumption.concerns(setting);
+            let settings: Vec<Setting> = file.settings.iter().filter(concerned).cloned().collect();
             let world = Simulated::assuming(&file.work, &settings, assumption, end)?;
             let mut others = self.rows(world, repeats)?.into_iter();
             let merged = file.settings.iter().zip(rows).map(|(setting, row)| {

@@ -47,6 +47,12 @@ impl Assumed {
         )
     }
 
+    /// Returns the ends that are not the value itself.
+    pub fn other_ends(&self) -> impl Iterator<Item = &str> {
+        let ends = self.ends.iter().map(String::as_str);
+        ends.filter(|end| *end != self.value)
+    }
+
     /// Returns the error for an end that is not legal in the value's place; `problem` is
     /// the reader's message on the text with that end.
     pub(crate) fn refusal(&self, end: &str, key: &str, problem: &str) -> ReadError {

@@ -21,7 +21,7 @@ pub use comparison::{
     GoalRow, Goals, Judgement, Limit, Metric, Origin, Outcome, ProcessColumn, ProcessFigures,
     QueueSetting, Row, SameWork, SchedulerRuns, SchedulerTimeline, Section, Sense, SlowestRow,
     SlowestTable, SlowestValue, Verdict, Verification, choice_of, compare, drive_notes,
-    failed_units, merge, note_without_io,
+    failed_units, merge, note_on_untried, note_without_io,
 };
 pub use fio::{json as fio_json, logs as fio_logs, text as fio_text};
 pub use question::Question;

@@ -30,7 +30,7 @@ mod why;
 use blklab_stats::Timeline;
 use serde::{Deserialize, Serialize};
 
-pub use advice::{Advice, Answer, Availability, Choices, Command, QueueSetting};
+pub use advice::{Advice, Answer, Availability, Choices, Command, QueueSetting, note_on_untried};
 pub(crate) use calls::CALL_PARTS;
 pub use calls::{CallRow, CallTable};
 pub use cpu_time::CpuTimeline;

@@ -5,7 +5,9 @@ mod pi4;
 
 use blklab_stats::{CpuTimes, Histogram, Results};
 
-use crate::comparison::{Comparison, Direction, DirectionTable, Metric, SchedulerRuns, compare};
+use crate::comparison::{
+    Comparison, Direction, DirectionTable, Metric, SchedulerRuns, compare, note_on_untried,
+};
 
 /// The block layer's sector.
 const SECTOR_BYTES: f64 = 512.0;
@@ -166,12 +168,7 @@ impl Study {
                 keys.join(", ")
             ));
         }
-        if all > keys.len() {
-            let left = all - keys.len();
-            sentences.push(format!(
-                "Of {all} assumed values {left} were not tried (--assumed {all})."
-            ));
-        }
+        sentences.extend(note_on_untried(all, keys.len()));
         self.assumed = sentences.join(" ");
     }
 

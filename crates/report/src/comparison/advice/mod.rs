@@ -11,6 +11,12 @@ pub use commands::Command;
 pub use decide::Answer;
 use decide::{Decision, Gains};
 
+/// Says how many of all assumed values were not tried at their plausible ends; `None` if all were.
+pub fn note_on_untried(all: usize, tried: usize) -> Option<String> {
+    let left = all.saturating_sub(tried);
+    (left > 0).then(|| format!("Of {all} assumed values {left} were not tried (--assumed {all})."))
+}
+
 /// Whether a kernel can use a scheduler for a drive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Availability {
