@@ -7,7 +7,7 @@ use std::sync::Arc;
 use blklab_blk::{Nanos, SECTOR_SIZE};
 use blklab_workload::calls::CallList;
 use blklab_workload::fio::{Direction, ExitWhat, JobFile, JobSpec};
-use blklab_workload::generate::{Process as Numbered, Seeds, processes};
+use blklab_workload::generate::{Process as Numbered, processes};
 use blklab_workload::trace::DriveSize;
 
 use super::Simulation;
@@ -442,6 +442,11 @@ impl Started {
             let disks = self.system.disks.iter_mut();
             disks.for_each(Disk::keep_data_faults);
         }
+        // A process among others would do its I/O in step with them.
+        let start_spread_us = match numbered.len() {
+            1 => 0,
+            _ => setup.machine.start_spread_us,
+        };
         let mut wall = 0;
         for (pid, n) in numbered.iter().enumerate() {
             let spec = &specs[n.job];
@@ -449,19 +454,13 @@ impl Started {
                 wall = pid;
             }
             let zones = (&mut self.system.zones, zones_of(setup.drive));
-            let plan = Plan::new(spec, (n, pid), files.of_process(pid), zones, setup.seed)?;
-            // A process among others would do its I/O in step with them.
-            let most_us = match numbered.len() {
-                1 => 0,
-                _ => setup.machine.start_spread_us,
-            };
-            let seeds = Seeds::new(spec, n.thread_number, setup.seed);
-            let spread = Nanos::from_micros(seeds.start_spread_us(spec, most_us));
+            let draws = (setup.seed, start_spread_us);
+            let plan = Plan::new(spec, (n, pid), files.of_process(pid), zones, draws)?;
             self.starts.add(PendingStart {
                 pid,
                 after: (wall > 0).then_some(wall),
                 awaited: spec.wait_for.map(|job| pids_of(job, numbered)),
-                delay: plan.start_delay() + spread,
+                delay: plan.start_delay(),
             });
             let own = own_cpus(&n.cpus(spec), setup.machine.topology);
             let cpu = own[pid % own.len()];

@@ -104,7 +104,7 @@ impl Plan {
         (process, pid): (&Process, usize),
         files: &[PlacedFile],
         (zones, drive): (&mut ZonedFiles, Option<DriveZones>),
-        seed: u64,
+        (seed, start_spread_us): (u64, u64),
     ) -> Result<Plan, SetupError> {
         let seeds = Seeds::new(spec, process.thread_number, seed);
         let sizes: Vec<u64> = files.iter().map(|f| f.size_bytes).collect();
@@ -149,7 +149,9 @@ impl Plan {
                 0 => Nanos::MAX,
                 us => Nanos::from_micros(us),
             },
-            start_delay: Nanos::from_micros(seeds.start_delay_us(spec)),
+            start_delay: Nanos::from_micros(
+                seeds.start_delay_us(spec) + seeds.start_spread_us(spec, start_spread_us),
+            ),
             started: None,
             stopped: false,
             completed_early: false,
