@@ -24,15 +24,6 @@ struct OpenUnit {
     missing: Pages,
 }
 
-/// What a unit holds.
-#[derive(Clone, Copy, Debug)]
-enum Held {
-    Nothing,
-    /// Some of its pages, which [`Units::parts`] has.
-    Part,
-    All,
-}
-
 /// Pages of a unit, from the first to before the end.
 #[derive(Clone, Copy, Debug)]
 struct PageRun {
@@ -106,10 +97,10 @@ struct Log {
 /// The allocation units of a card.
 #[derive(Clone, Debug)]
 pub(super) struct Units {
-    /// What of a unit must be copied when it is written anew.
-    held: Vec<Held>,
-    /// By the unit, the pages without data of those that hold a part.
-    parts: BTreeMap<u64, Pages>,
+    /// Whether a unit holds anything that must be copied when it is written anew.
+    holds_data: Vec<bool>,
+    /// By the unit, the pages without data of those that hold data in a part of their pages.
+    without_data: BTreeMap<u64, Pages>,
     /// The one that was written to last is last.
     open: VecDeque<OpenUnit>,
     /// Likewise.
@@ -127,11 +118,8 @@ impl Units {
             SmallWrites::Map(_) => 0,
         };
         Units {
-            held: match spec.state {
-                DriveState::Fresh => vec![Held::Nothing; count as usize],
-                DriveState::Filled | DriveState::Aged => vec![Held::All; count as usize],
-            },
-            parts: BTreeMap::new(),
+            holds_data: vec![spec.state != DriveState::Fresh; count as usize],
+            without_data: BTreeMap::new(),
             open: VecDeque::with_capacity(spec.units.open),
             logs: VecDeque::with_capacity(logs),
             merges: MergeStats::default(),
@@ -187,8 +175,8 @@ impl Units {
         let first = sector.div_ceil(spec.units.sectors);
         let end = (sector + sectors) / spec.units.sectors;
         for unit in first..end {
-            self.held[unit as usize] = Held::Nothing;
-            self.parts.remove(&unit);
+            self.holds_data[unit as usize] = false;
+            self.without_data.remove(&unit);
         }
         let erased = first..end;
         self.open.retain(|open| !erased.contains(&open.unit));
@@ -251,11 +239,10 @@ impl Units {
     fn close(&mut self, spec: &CardSpec, open: OpenUnit) -> u64 {
         self.merges.partial += 1;
         let missing = open.missing.count();
-        let without_data = match self.held[open.unit as usize] {
-            Held::Nothing => missing,
-            Held::Part => { self.parts.get(&open.unit) }
+        let without_data = match self.holds_data[open.unit as usize] {
+            false => missing,
+            true => { self.without_data.get(&open.unit) }
                 .map_or(0, |empty| empty.common(&open.missing).count()),
-            Held::All => 0,
         };
         let copied = (missing - without_data) * spec.writes.page_sectors;
         let copied_ns = self.copy(spec, copied.min(spec.units.sectors));
@@ -268,18 +255,13 @@ impl Units {
     fn settle(&mut self, open: OpenUnit) {
         let OpenUnit { unit, missing, .. } = open;
         self.logs.retain(|log| log.unit != unit);
-        let held = &mut self.held[unit as usize];
-        let empty = match held {
-            Held::Nothing => Some(missing),
-            Held::Part => self.parts.remove(&unit).map(|empty| empty.common(&missing)),
-            Held::All => None,
+        let held_data = core::mem::replace(&mut self.holds_data[unit as usize], true);
+        let empty = match held_data {
+            false => Some(missing),
+            true => { self.without_data.remove(&unit) }.map(|empty| empty.common(&missing)),
         };
-        match empty {
-            Some(empty) if !empty.0.is_empty() => {
-                *held = Held::Part;
-                self.parts.insert(unit, empty);
-            }
-            _ => *held = Held::All,
+        if let Some(empty) = empty.filter(|empty| !empty.0.is_empty()) {
+            self.without_data.insert(unit, empty);
         }
     }
 
@@ -311,14 +293,11 @@ impl Units {
         let unit = log.unit;
         self.open.retain(|open| open.unit != unit);
         self.merges.full += 1;
-        let empty = self.parts.remove(&unit).map_or(0, |empty| empty.count());
-        let held = match self.held[unit as usize] {
-            Held::Nothing => 0,
-            Held::Part | Held::All => {
-                spec.units.sectors - (empty * spec.writes.page_sectors).min(spec.units.sectors)
-            }
+        let empty = { self.without_data.remove(&unit) }.map_or(0, |empty| empty.count());
+        let held = match core::mem::replace(&mut self.holds_data[unit as usize], true) {
+            false => 0,
+            true => spec.units.sectors - (empty * spec.writes.page_sectors).min(spec.units.sectors),
         };
-        self.held[unit as usize] = Held::All;
         let merged_ns = self.copy(spec, held.max(log.sectors));
         self.merges.longest_ns = self.merges.longest_ns.max(merged_ns);
         merged_ns
