@@ -1,6 +1,6 @@
 //! The coefficients of io.cost for drives: the drive of each submission is described by
-//! three of its six coefficients, its capacity and a rate from drives of other models,
-//! and then measured like the real one.
+//! three of its six coefficients and by what drives of other models have in common, and
+//! then measured like the real one.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::Figure;
 use super::folder::{Folder, Record};
 
 /// The coefficients that describe a drive.
-const GIVEN: [&str; 3] = ["rbps", "rrandiops", "wrandiops"];
+const GIVEN: [&str; 3] = ["rbps", "rrandiops", "wbps"];
 
 /// Length of each job in simulated seconds.
 const SECONDS: u32 = 1;
@@ -20,12 +20,12 @@ const SECONDS: u32 = 1;
 /// Returns all six coefficients of every submission that measured them.
 pub fn figures(folder: &Folder) -> Vec<Figure> {
     const FILE: &str = "coefficients.csv";
-    let rates = program_rates(folder.each(FILE, |record| match is_measured(record)? {
-        true => program_rate(record).map(Some),
+    let factors = mean_factors(folder.each(FILE, |record| match is_measured(record)? {
+        true => write_factor(record).map(Some),
         false => Ok(None),
     }));
     let submissions = folder.each(FILE, |record| match is_measured(record)? {
-        true => figures_of(record, &rates).map(Some),
+        true => figures_of(record, &factors).map(Some),
         false => Ok(None),
     });
     submissions.into_iter().flatten().collect()
@@ -36,10 +36,10 @@ fn is_measured(record: &Record) -> Result<bool, String> {
     Ok(record.text("measured_in_this_submission")? == "1")
 }
 
-fn figures_of(record: &Record, rates: &BTreeMap<String, f64>) -> Result<Vec<Figure>, String> {
+fn figures_of(record: &Record, factors: &BTreeMap<String, f64>) -> Result<Vec<Figure>, String> {
     let (machine, _) = Machine::load("generic-8")?;
-    let rate = rate_of_others(rates, record.text("model")?);
-    let (drive, _) = registry::load_with("null", &description(record, rate)?)?;
+    let factor = factor_of_others(factors, record.text("model")?);
+    let (drive, _) = registry::load_with("null", &description(record, factor)?)?;
     let found = measure_iocost(&drive, &machine, SECONDS, 1).map_err(|e| e.to_string())?;
     let row = format!(
         "{} db {} submission {}",
@@ -65,57 +65,54 @@ fn figures_of(record: &Record, rates: &BTreeMap<String, f64>) -> Result<Vec<Figu
     Ok(figures)
 }
 
-/// Returns a drive's model and its rate of sequential writes in MB a second for each GB: a
-/// larger drive has more dies that program at once.
-fn program_rate(record: &Record) -> Result<(String, f64), String> {
-    let bytes: f64 = record.number("wbps")?;
-    let capacity_gb: f64 = record.number("capacity_gb")?;
-    let rate = bytes / 1e6 / capacity_gb.max(1.0);
-    Ok((record.text("model")?.to_string(), rate))
+/// Returns a drive's model and its writes of 4 KiB a second as a factor of the square root of
+/// the bandwidth of its reads: drives with a faster interface have faster controllers, though
+/// not as much faster.
+fn write_factor(record: &Record) -> Result<(String, f64), String> {
+    let random: f64 = record.number("wrandiops")?;
+    let sequential: f64 = record.number("wseqiops")?;
+    let bytes: f64 = record.number("rbps")?;
+    let factor = (random.max(1.0) * sequential.max(1.0)).sqrt() / bytes.max(1.0).sqrt();
+    Ok((record.text("model")?.to_string(), factor))
 }
 
-/// Returns the mean rate of each model.
-fn program_rates(of_drives: Vec<(String, f64)>) -> BTreeMap<String, f64> {
-    let mut rates: BTreeMap<String, Vec<f64>> = BTreeMap::new();
-    for (model, rate) in of_drives {
-        rates.entry(model).or_default().push(rate);
+/// Returns the mean factor of each model.
+fn mean_factors(of_drives: Vec<(String, f64)>) -> BTreeMap<String, f64> {
+    let mut factors: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+    for (model, factor) in of_drives {
+        factors.entry(model).or_default().push(factor);
     }
-    let means = rates.into_iter().map(|(model, rates)| {
-        let mean = rates.iter().sum::<f64>() / rates.len() as f64;
+    let means = factors.into_iter().map(|(model, factors)| {
+        let mean = factors.iter().sum::<f64>() / factors.len() as f64;
         (model, mean)
     });
     means.collect()
 }
 
-/// Returns the median rate of the other models; `None` if there are none.
-fn rate_of_others(rates: &BTreeMap<String, f64>, model: &str) -> Option<f64> {
-    let others = rates.iter().filter(|(name, _)| *name != model);
-    let mut others: Vec<f64> = others.map(|(_, rate)| *rate).collect();
+/// Returns the median factor of the other models; `None` if there are none.
+fn factor_of_others(factors: &BTreeMap<String, f64>, model: &str) -> Option<f64> {
+    let others = factors.iter().filter(|(name, _)| *name != model);
+    let mut others: Vec<f64> = others.map(|(_, factor)| *factor).collect();
     others.sort_by(f64::total_cmp);
     others.get(others.len() / 2).copied()
 }
 
-/// Returns the keys of a null drive with the given coefficients: the interval between
-/// the starts of commands in each direction, the bandwidth of its link, and the program
-/// rate, which is estimated from its capacity and the other models.
-fn description(record: &Record, rate: Option<f64>) -> Result<Vec<(String, String)>, String> {
-    let interval_ns = |column: &str| {
-        let iops: f64 = record.number(column)?;
-        Ok::<u64, String>((1e9 / iops.max(1.0)).round() as u64)
-    };
-    let bytes: f64 = record.number("rbps")?;
-    let mb_s = (bytes / 1e6).round().max(1.0) as u64;
-    let capacity_gb: f64 = record.number("capacity_gb")?;
-    // Its sequential writes are at least as fast as its random ones.
-    let random_iops: f64 = record.number("wrandiops")?;
-    let least_mb_s = random_iops * 4096.0 / 1e6;
-    let programs_mb_s = rate.map(|rate| (rate * capacity_gb).max(least_mb_s).ceil() as u64);
+/// Returns the keys of a null drive with the given coefficients: the bandwidth of its link
+/// and of its flash, and the interval between the starts of commands in each direction.
+/// Writes have that of the other models by `factor`, or of its reads.
+fn description(record: &Record, factor: Option<f64>) -> Result<Vec<(String, String)>, String> {
+    let interval_ns = |iops: f64| (1e9 / iops.max(1.0)).round() as u64;
+    let mb_s = |bytes: f64| (bytes / 1e6).round().max(1.0) as u64;
+    let read_bytes: f64 = record.number("rbps")?;
+    let read_iops: f64 = record.number("rrandiops")?;
+    let write_bytes: f64 = record.number("wbps")?;
+    let write_iops = factor.map_or(read_iops, |factor| factor * read_bytes.max(1.0).sqrt());
     let values = [
         ("timing.parallelism", 4096),
-        ("timing.read_interval_ns", interval_ns("rrandiops")?),
-        ("timing.write_interval_ns", interval_ns("wrandiops")?),
-        ("timing.read_bandwidth_mb_s", mb_s),
-        ("timing.write_bandwidth_mb_s", programs_mb_s.unwrap_or(mb_s)),
+        ("timing.read_interval_ns", interval_ns(read_iops)),
+        ("timing.write_interval_ns", interval_ns(write_iops)),
+        ("timing.read_bandwidth_mb_s", mb_s(read_bytes)),
+        ("timing.write_bandwidth_mb_s", mb_s(write_bytes)),
     ];
     let values = values.map(|(key, value)| (key.to_string(), value.to_string()));
     Ok(values.into_iter().collect())
@@ -128,33 +125,34 @@ mod tests {
 
     #[test]
     fn a_drive_is_described_by_what_is_given() {
-        let text = "rbps,rrandiops,wrandiops,capacity_gb\n2000000000,100000,50000,500\n";
+        let text = "rbps,rrandiops,wbps\n4000000000,100000,500000000\n";
         let record = &records("c", text.as_bytes()).expect("a table")[0];
-        let values = description(record, Some(1.5)).expect("numbers");
-        let value = |key: &str| {
-            values
-                .iter()
-                .find(|(name, _)| name == key)
-                .map(|v| v.1.as_str())
+        let values = |factor| description(record, factor).expect("numbers");
+        let value = |factor, key: &str| {
+            let values = values(factor).into_iter();
+            { values }.find_map(|(name, value)| (name == key).then_some(value))
         };
-        assert_eq!(value("timing.read_interval_ns"), Some("10000"));
-        assert_eq!(value("timing.write_interval_ns"), Some("20000"));
-        assert_eq!(value("timing.read_bandwidth_mb_s"), Some("2000"));
-        assert_eq!(value("timing.write_bandwidth_mb_s"), Some("750"));
-        registry::load_with("null", &values).expect("a drive");
+        let of = |key| value(Some(2.0 / 4e9_f64.sqrt() * 1e4), key);
+        assert_eq!(of("timing.read_interval_ns").as_deref(), Some("10000"));
+        assert_eq!(of("timing.write_interval_ns").as_deref(), Some("50000"));
+        assert_eq!(of("timing.read_bandwidth_mb_s").as_deref(), Some("4000"));
+        assert_eq!(of("timing.write_bandwidth_mb_s").as_deref(), Some("500"));
+        let alone = value(None, "timing.write_interval_ns");
+        assert_eq!(alone.as_deref(), Some("10000"));
+        registry::load_with("null", &values(Some(1.0))).expect("a drive");
     }
 
     #[test]
     fn a_model_says_nothing_of_itself() {
-        let text = "model,wbps,capacity_gb\na,100000000,100\na,300000000,100\n\
-                    b,500000000,100\nc,900000000,100\n";
+        let text = "model,rbps,wseqiops,wrandiops\na,10000,100,400\na,10000,600,600\n\
+                    b,10000,500,500\nc,10000,900,900\n";
         let records = records("c", text.as_bytes()).expect("a table");
-        let of_drives: Result<Vec<_>, _> = records.iter().map(program_rate).collect();
-        let rates = program_rates(of_drives.expect("numbers"));
-        assert_eq!(rates["a"], 2.0);
-        assert_eq!(rate_of_others(&rates, "a"), Some(9.0));
-        assert_eq!(rate_of_others(&rates, "c"), Some(5.0));
+        let of_drives: Result<Vec<_>, _> = records.iter().map(write_factor).collect();
+        let factors = mean_factors(of_drives.expect("numbers"));
+        assert_eq!(factors["a"], 4.0);
+        assert_eq!(factor_of_others(&factors, "a"), Some(9.0));
+        assert_eq!(factor_of_others(&factors, "c"), Some(5.0));
         let one = BTreeMap::from([("a".to_string(), 1.0)]);
-        assert_eq!(rate_of_others(&one, "a"), None);
+        assert_eq!(factor_of_others(&one, "a"), None);
     }
 }
