@@ -181,6 +181,47 @@ fn a_signal_ends_the_run_and_all_is_put_back() {
 }
 
 #[test]
+fn a_signal_keeps_the_runs_that_have_ended() {
+    let Some(device) = LoopDevice::new() else {
+        return;
+    };
+    let before = device.tune();
+    let place = Place::new();
+    place.file("reads.fio", READS);
+    let child = Command::new(env!("CARGO_BIN_EXE_blklab"))
+        .args(["compare", "reads.fio", "--world", "host", "--device"])
+        .args([&device.path, "--schedulers", "none,mq-deadline"])
+        .args(["--repeats", "1000", "--no-warm-up"])
+        .args(LoopDevice::trace_options())
+        .current_dir(place.path("."))
+        .stderr(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    // Both have run once when the first has its turn again.
+    for scheduler in ["[none]", "[mq-deadline]", "[none]"] {
+        while !device.read("scheduler").contains(scheduler) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+    let sent = Command::new("kill")
+        .args(["-INT", &child.id().to_string()])
+        .status();
+    assert!(sent.expect("kill runs").success());
+    let done = child.wait_with_output().expect("it ends");
+    let (out, err) = (
+        String::from_utf8_lossy(&done.stdout),
+        String::from_utf8_lossy(&done.stderr),
+    );
+    assert_eq!(done.status.code(), Some(130), "{out}{err}");
+    for said in ["mq-deadline", "put back", "of 1000 runs each"] {
+        assert!(out.contains(said), "{out}{err}");
+    }
+    assert_eq!(device.state(), before);
+    assert_eq!(instances(), 0);
+}
+
+#[test]
 fn a_plan_changes_nothing() {
     let Some(device) = LoopDevice::new() else {
         return;

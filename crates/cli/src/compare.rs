@@ -9,7 +9,7 @@ use blklab_sim::Replay;
 use blklab_stats::World;
 
 use crate::args::{CompareArgs, ModelArgs, PaceArgs, ReplayArgs, SweepArgs, WorldArg};
-use crate::compared::{Compared, check, deliver};
+use crate::compared::{Compared, check, deliver, runs_that_ended};
 use crate::failure::Failure;
 use crate::progress::{self, Caller};
 use crate::real_time::RealTime;
@@ -223,13 +223,8 @@ impl EndedRuns<'_> {
             notes.push(ONE_RECORDING.to_string());
         }
         if self.missing_repeats > 0 {
-            let all = self.plan.repeats;
-            let done = all - self.missing_repeats;
-            let others = match self.has_all {
-                true => "",
-                false => "; what has not run once is left out",
-            };
-            notes.push(format!("stopped after {done} of {all} runs each{others}"));
+            let ended = runs_that_ended(self.plan.repeats, self.missing_repeats, self.has_all);
+            notes.push(format!("stopped after {ended}"));
         }
         Ok(())
     }

@@ -75,6 +75,15 @@ pub(crate) fn deliver(
     ended(comparison)
 }
 
+/// Says how many runs of each row have ended, where they are not all.
+pub(crate) fn runs_that_ended(repeats: usize, missing: usize, has_all_rows: bool) -> String {
+    let others = match has_all_rows {
+        true => "",
+        false => "; what has not run once is left out",
+    };
+    format!("{} of {repeats} runs each{others}", repeats - missing)
+}
+
 /// Returns the table of each job's results in each run.
 pub(crate) fn results_table(settings: &[SchedulerRuns]) -> Table {
     let settings = settings.iter();

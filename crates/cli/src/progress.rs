@@ -82,10 +82,20 @@ pub(crate) fn run(
     plan: &Plan,
     caller: &Caller<'_>,
 ) -> Result<Vec<Row>, Failure> {
+    Ok(run_in_real_time(world, plan, caller)?.all()?)
+}
+
+/// Runs an experiment as [`run`] does, in a world that notices signals by itself: one of them
+/// ends it with the runs done so far.
+pub(crate) fn run_in_real_time(
+    world: &impl World,
+    plan: &Plan,
+    caller: &Caller<'_>,
+) -> Result<Finished, Failure> {
     let never = AtomicBool::new(false);
     let stop = caller.abandon().unwrap_or(&never);
     let ended = AtomicUsize::new(0);
-    run_observed(world, plan, caller, (stop, &ended)).map(|finished| finished.rows)
+    run_observed(world, plan, caller, (stop, &ended))
 }
 
 /// Runs an experiment as [`run`] does; `None` if `stop` was set before its end.

@@ -1,14 +1,14 @@
 //! Comparisons in worlds where time is real: a served model, a real drive, a virtual machine.
 
-use blklab_experiment::{Guest, Host, Plan, Served, Setting, WorkloadSource, check_axes};
+use blklab_experiment::{Finished, Guest, Host, Plan, Served, Setting, WorkloadSource, check_axes};
 use blklab_guest::Packages;
-use blklab_report::Origin;
+use blklab_report::{Choices, Origin};
 use blklab_stats::World;
 use blklab_workload::fio::{JobSource, Override};
 
 use crate::advice;
 use crate::args::{GuestArgs, HostArgs, RealWorld, SweepArgs, WorkArgs};
-use crate::compared::Compared;
+use crate::compared::{Compared, runs_that_ended};
 use crate::failure::Failure;
 use crate::progress::{self, Caller};
 use crate::rows::{Schedulers, queue_of, rows};
@@ -116,32 +116,48 @@ impl RealTime<'_> {
             seed: self.work.models.seed(),
             ..Plan::default()
         };
-        let rows = progress::run(world, &plan, caller)?;
+        let choices = advice::choices_of_models(settings, &job, sweep.kernel())?;
+        let finished = progress::run_in_real_time(world, &plan, caller)?;
         let origin = Origin {
             command: caller.command.clone(),
             job_text: source.text(),
             drive_text: drive_text.to_string(),
             ..Origin::default()
         };
-        let mut compared = Compared::new(sweep, rows, origin)?;
-        let choices = advice::choices_of_models(settings, &job, sweep.kernel())?;
-        let comparison = &mut compared.comparison;
-        comparison.advice = choices.and_then(|choices| choices.advise(comparison));
-        Ok(compared)
+        self.ended(finished, (plan, settings), choices, origin)
     }
 
     /// Runs the comparison on a real drive.
     fn on_host(&self, source: &JobSource, caller: &Caller<'_>) -> Result<Compared, Failure> {
         let (host, settings, plan) = self.host(source)?;
         let choices = advice::choices_of_host(&settings, &host)?;
-        let rows = progress::run(&host, &plan, caller)?;
+        let finished = progress::run_in_real_time(&host, &plan, caller)?;
         let origin = Origin {
             command: caller.command.clone(),
             job_text: host.job_text(),
             ..Origin::default()
         };
-        let mut compared = Compared::new(self.sweep, rows, origin)?;
+        self.ended(finished, (plan, &settings), choices, origin)
+    }
+
+    /// Returns the comparison of the runs that have ended, which are not all if a signal came.
+    fn ended(
+        &self,
+        finished: Finished,
+        (plan, settings): (Plan, &[Setting]),
+        choices: Option<Choices>,
+        origin: Origin,
+    ) -> Result<Compared, Failure> {
+        let has_all = finished.rows.len() == settings.len();
+        let stopped = finished.interruption.map(|signal| {
+            let ended = runs_that_ended(plan.repeats, finished.missing_repeats, has_all);
+            format!("{signal}; shown are {ended}")
+        });
+        let mut compared = Compared::new(self.sweep, finished.rows, origin)?;
         let comparison = &mut compared.comparison;
+        comparison.interrupted = stopped.is_some();
+        comparison.notes.extend(stopped);
+        let choices = choices.filter(|_| has_all);
         comparison.advice = choices.and_then(|choices| choices.advise(comparison));
         Ok(compared)
     }

@@ -51,6 +51,11 @@ impl Error {
         }
     }
 
+    /// Returns whether a signal ended the run, after which all was put back as it was.
+    pub(crate) fn is_interruption(&self) -> bool {
+        matches!(self, Error::Host(HostError::Interrupted(_)))
+    }
+
     /// Returns this error, extended by the error of a failed clean-up.
     pub(crate) fn with_failed_clean_up(self, clean_up: Error) -> Error {
         match (self, clean_up) {

@@ -18,17 +18,18 @@ use crate::world::{Event, Finished, Order, Plan, Row, Watch, World};
 ///
 /// # Errors
 ///
-/// If a run fails, or the world cannot be prepared or cleaned up.
+/// If a run fails or a signal ends it, or the world cannot be prepared or cleaned up.
 pub fn run<W: World>(world: &W, plan: &Plan, watch: Watch<'_>) -> Result<Vec<Row>, Error> {
     let never = AtomicBool::new(false);
-    run_until(world, plan, watch, &never).map(|finished| finished.rows)
+    run_until(world, plan, watch, &never)?.all()
 }
 
-/// Runs every row as [`run`] does, but starts no run once `stop` is set; started ones
-/// finish.
+/// Runs every row as [`run`] does, but starts no run once `stop` is set or a signal has ended
+/// a run; other started ones finish.
 ///
 /// # Errors
-/// As [`run`].
+/// If a run fails, or a signal ends it before any row has one, or the world cannot be
+/// prepared or cleaned up.
 pub fn run_until<W: World>(
     world: &W,
     plan: &Plan,
@@ -63,6 +64,7 @@ fn run_all<W: World>(
         queue: RunQueue::new(order, labels.len(), plan),
         results: labels.iter().map(|_| empty_results(plan.repeats)).collect(),
         failure: None,
+        interruption: None,
     });
     let work = || {
         // A lock taken in the loop's head would be held through its body.
@@ -106,9 +108,16 @@ fn run_all<W: World>(
         })?,
     }
     let shared = shared.into_inner().unwrap_or_else(PoisonError::into_inner);
-    match shared.failure {
-        Some((_, error)) => Err(error),
-        None => Ok(finished(labels, shared.results, plan.repeats)),
+    if let Some((_, error)) = shared.failure {
+        return Err(error);
+    }
+    let finished = finished(labels, shared.results, plan.repeats);
+    match shared.interruption {
+        Some(error) if finished.rows.is_empty() => Err(error),
+        interruption => Ok(Finished {
+            interruption,
+            ..finished
+        }),
     }
 }
 
@@ -134,6 +143,20 @@ fn finished(
     Finished {
         rows: rows.filter(|row| !row.runs.is_empty()).collect(),
         missing_repeats: repeats - kept.len(),
+        interruption: None,
+    }
+}
+
+impl Finished {
+    /// Returns the rows.
+    ///
+    /// # Errors
+    /// If a signal ended a run.
+    pub fn all(self) -> Result<Vec<Row>, Error> {
+        match self.interruption {
+            Some(error) => Err(error),
+            None => Ok(self.rows),
+        }
     }
 }
 
@@ -143,6 +166,8 @@ struct Shared {
     results: Vec<Vec<Option<Results>>>,
     /// The failure of the first row that failed, whichever failed first in time.
     failure: Option<(usize, Error)>,
+    /// The signal that ended a run.
+    interruption: Option<Error>,
 }
 
 impl Shared {
@@ -151,6 +176,10 @@ impl Shared {
             (Ok(results), Some(repeat)) => self.results[row][repeat] = Some(results),
             // A warm-up's results are not counted.
             (Ok(_), None) => {}
+            (Err(error), _) if error.is_interruption() => {
+                self.queue.stop();
+                self.interruption = Some(error);
+            }
             (Err(error), _) => {
                 self.queue.stop();
                 if self.failure.as_ref().is_none_or(|(first, _)| row < *first) {
@@ -187,13 +216,17 @@ pub(crate) fn with_threads<T: Send>(
 
 #[cfg(test)]
 mod tests {
+    use blklab_host::HostError;
+
     use super::*;
     use crate::world::PlannedRun;
 
-    /// Rows that do nothing, one of which may fail.
+    /// Rows that do nothing, one of which may fail, and runs of which one may be interrupted.
+    #[derive(Default)]
     struct Idle {
         rows: usize,
         fails: Option<usize>,
+        interrupted: Option<(usize, usize)>,
     }
 
     impl World for Idle {
@@ -212,6 +245,10 @@ mod tests {
             planned: PlannedRun,
             _: &mut dyn FnMut(f64),
         ) -> Result<Results, Error> {
+            let repeat = planned.repeat.unwrap_or(0);
+            if self.interrupted == Some((planned.row, repeat)) {
+                return Err(HostError::Interrupted("Ctrl-C").into());
+            }
             match self.fails == Some(planned.row) {
                 true => Err(Error::mistake("as asked")),
                 false => Ok(Results::default()),
@@ -233,7 +270,7 @@ mod tests {
     fn what_is_stopped_keeps_what_all_rows_have() {
         let world = Idle {
             rows: 2,
-            fails: None,
+            ..Idle::default()
         };
         let stop = AtomicBool::new(true);
         let none = run_until(&world, &plan(), &|_| {}, &stop).expect("no run fails");
@@ -266,7 +303,7 @@ mod tests {
     fn results_are_in_order_whoever_ran_them() {
         let world = Idle {
             rows: 2,
-            fails: None,
+            ..Idle::default()
         };
         let rows = run(&world, &plan(), &|_| {}).expect("no run fails");
         for (n, row) in rows.iter().enumerate() {
@@ -278,10 +315,34 @@ mod tests {
     }
 
     #[test]
+    fn an_interruption_keeps_what_all_rows_have() {
+        let in_order = Plan {
+            threads: Some(1),
+            warm_up: false,
+            max_time: Some(std::time::Duration::from_secs(3600)),
+            ..plan()
+        };
+        let interrupted_at = |row, repeat| Idle {
+            rows: 2,
+            interrupted: Some((row, repeat)),
+            ..Idle::default()
+        };
+        let never = AtomicBool::new(false);
+        let ended = |world: &Idle| run_until(world, &in_order, &|_| {}, &never);
+        let second = ended(&interrupted_at(1, 1)).expect("runs have ended");
+        assert_eq!((second.rows.len(), second.missing_repeats), (2, 2));
+        let error = second.all().expect_err("not all have");
+        assert!(error.to_string().contains("Ctrl-C"), "{error}");
+        let none = ended(&interrupted_at(0, 0)).expect_err("no run has ended");
+        assert!(none.is_interruption(), "{none}");
+    }
+
+    #[test]
     fn a_failure_ends_all() {
         let world = Idle {
             rows: 3,
             fails: Some(1),
+            ..Idle::default()
         };
         let error = run(&world, &plan(), &|_| {}).expect_err("a run fails");
         assert!(error.is_mistake());

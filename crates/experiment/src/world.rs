@@ -54,13 +54,15 @@ pub struct Row {
 }
 
 /// The finished runs of an experiment.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Finished {
     /// The rows, each with the same repeats; if the experiment was stopped before every
     /// row ran once, only the rows that did.
     pub rows: Vec<Row>,
     /// The number of runs that each row lacks; zero if the experiment was not stopped.
     pub missing_repeats: usize,
+    /// What ended the experiment, if a signal ended a run of it.
+    pub interruption: Option<Error>,
 }
 
 /// One planned run of an experiment.
