@@ -13,7 +13,8 @@ struct Row<'a> {
     repeat: u64,
     run: &'a Results,
     job: &'a JobResults,
-    direction: &'static str,
+    /// `None` for a job that did no I/O.
+    direction: Option<&'static str>,
     of: Cow<'a, DirResults>,
     /// Not so for calls of fsync and fdatasync.
     has_bytes: bool,
@@ -84,8 +85,9 @@ fn of_run<'a>() -> Vec<Declared<Row<'a>>> {
         ),
         Declared::text(
             "direction",
-            "read, write, trim, or sync for calls of fsync and fdatasync.",
-            |row| Some(row.direction),
+            "read, write, trim, or sync for calls of fsync and fdatasync; null where the job did \
+             none of them.",
+            |row| row.direction,
         ),
         Declared::integer(
             "error",
@@ -168,7 +170,7 @@ fn of_latency<'a>() -> Vec<Declared<Row<'a>>> {
 /// The table of results. The facts of the run follow as columns named by their keys.
 pub const RESULTS: TableKind = TableKind {
     name: "results",
-    about: "One direction of one job in one run. Every fact of the run (facts.md) follows as a \
+    about: "One direction of one job in one run, and one row for a job that did no I/O. Every fact of the run (facts.md) follows as a \
             column of its key, null where the run does not have it.",
     columns: || columns().iter().map(Declared::described).collect(),
 };
@@ -197,15 +199,23 @@ fn directions<'a>(
     job: &'a JobResults,
 ) -> impl Iterator<Item = Row<'a>> {
     let all = [
-        ("read", Cow::Borrowed(&job.read), true),
-        ("write", Cow::Borrowed(&job.write), true),
-        ("trim", Cow::Borrowed(&job.trim), true),
-        ("sync", Cow::Owned(job.sync_results()), false),
+        (Some("read"), Cow::Borrowed(&job.read), true),
+        (Some("write"), Cow::Borrowed(&job.write), true),
+        (Some("trim"), Cow::Borrowed(&job.trim), true),
+        (Some("sync"), Cow::Owned(job.sync_results()), false),
     ];
-    let used = all
-        .into_iter()
-        .filter(|(_, of, _)| of.ios > 0 || !of.latency().is_empty());
-    used.map(move |(direction, of, has_bytes)| Row {
+    let is_used = |of: &DirResults| of.ios > 0 || !of.latency().is_empty();
+    let mut used: Vec<_> = { all.into_iter() }
+        .filter(|(_, of, _)| is_used(of))
+        .collect();
+    if used.is_empty() {
+        let nothing = DirResults {
+            runtime_ns: job.runtime_ns,
+            ..DirResults::default()
+        };
+        used.push((None, Cow::Owned(nothing), false));
+    }
+    let row = move |(direction, of, has_bytes)| Row {
         setting,
         repeat,
         run,
@@ -213,7 +223,8 @@ fn directions<'a>(
         direction,
         of,
         has_bytes,
-    })
+    };
+    used.into_iter().map(row)
 }
 
 /// The column of a fact; its value is computed once for each run.
@@ -283,5 +294,27 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), table.columns.len(), "a name is used twice");
+    }
+
+    #[test]
+    fn a_job_without_io_is_a_row() {
+        let job = JobResults {
+            name: "renames".to_string(),
+            runtime_ns: 3_000_000,
+            ..JobResults::default()
+        };
+        let runs = [Results {
+            jobs: vec![job],
+            ..Results::default()
+        }];
+        let table = results([("none", &runs[..])]);
+        assert_eq!(table.rows(), 1);
+        let cell = |name: &str| table.column(name).expect(name).values.json(0);
+        assert!(cell("direction").is_null());
+        assert_eq!(
+            (cell("ios"), cell("runtime_ns")),
+            (0.into(), 3_000_000.into())
+        );
+        assert!(cell("latency_p99_ns").is_null() && cell("bytes").is_null());
     }
 }
