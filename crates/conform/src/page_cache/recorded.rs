@@ -243,43 +243,19 @@ impl<'a> Fields<'a> {
         let Some(inode) = self.inode(inodes)? else {
             return Some(None);
         };
-        let index = || self.unsigned("index").or_else(|| self.unsigned("pgoff"));
+        let event = match self.event.starts_with("mm_filemap") {
+            true => self.cache_event(inode),
+            false => self
+                .readahead_event(inode)
+                .or_else(|| self.fault_event(inode)),
+        };
+        Some(Some(RecordedStep::Took(event?)))
+    }
+
+    /// What happens to pages in the cache.
+    fn cache_event(&self, inode: InodeId) -> Option<Event> {
         let page = || self.unsigned("ofs").map(Event::page_of);
-        let event = match self.event {
-            "sync_ra" => Event::SyncReadahead {
-                inode,
-                index: index()?,
-                req: self.unsigned("req")?,
-                ra: self.state()?,
-            },
-            "async_ra" => Event::AsyncReadahead {
-                inode,
-                index: index()?,
-                req: self.unsigned("req")?,
-                ra: self.state()?,
-            },
-            "ra_order" => Event::Window {
-                inode,
-                index: index()?,
-                new_order: self.count("new_order")?,
-                ra: self.state()?,
-            },
-            "ra_unbounded" => Event::Fill {
-                inode,
-                index: index()?,
-                nr: self.unsigned("nr")?,
-                lookahead: self.unsigned("look")?,
-            },
-            "force_ra" => Event::Force {
-                inode,
-                index: index()?,
-                nr: self.unsigned("nr")?,
-            },
-            "read_pages" => Event::ReadPages {
-                inode,
-                index: index()?,
-                nr: self.unsigned("nr")?,
-            },
+        Some(match self.event {
             "mm_filemap_add_to_page_cache" => Event::Add {
                 inode,
                 index: page()?,
@@ -299,29 +275,83 @@ impl<'a> Fields<'a> {
                     last: Event::page_of(last.parse().ok()?),
                 }
             }
+            _ => return None,
+        })
+    }
+
+    fn page_index(&self) -> Option<u64> {
+        self.unsigned("index").or_else(|| self.unsigned("pgoff"))
+    }
+
+    /// What is decided on reading ahead.
+    fn readahead_event(&self, inode: InodeId) -> Option<Event> {
+        let index = self.page_index()?;
+        Some(match self.event {
+            "sync_ra" => Event::SyncReadahead {
+                inode,
+                index,
+                req: self.unsigned("req")?,
+                ra: self.state()?,
+            },
+            "async_ra" => Event::AsyncReadahead {
+                inode,
+                index,
+                req: self.unsigned("req")?,
+                ra: self.state()?,
+            },
+            "ra_order" => Event::Window {
+                inode,
+                index,
+                new_order: self.count("new_order")?,
+                ra: self.state()?,
+            },
+            "ra_unbounded" => Event::Fill {
+                inode,
+                index,
+                nr: self.unsigned("nr")?,
+                lookahead: self.unsigned("look")?,
+            },
+            "force_ra" => Event::Force {
+                inode,
+                index,
+                nr: self.unsigned("nr")?,
+            },
+            "read_pages" => Event::ReadPages {
+                inode,
+                index,
+                nr: self.unsigned("nr")?,
+            },
+            _ => return None,
+        })
+    }
+
+    /// What a fault on mapped pages does.
+    fn fault_event(&self, inode: InodeId) -> Option<Event> {
+        let index = self.page_index()?;
+        Some(match self.event {
             "map_pages" => Event::MapPages {
                 inode,
-                index: index()?,
+                index,
                 from: self.unsigned("from")?,
                 to: self.unsigned("to")?,
             },
             "map_pages_ret" => Event::MapPagesEnd {
                 inode,
-                index: index()?,
+                index,
                 served: self.unsigned("ret")? & 0x100 != 0,
             },
             "fault" => Event::Fault {
                 inode,
-                index: index()?,
+                index,
                 mmap_miss: self.count("mmap_miss")?,
             },
-            _ => Event::FaultEnd {
+            "fault_ret" => Event::FaultEnd {
                 inode,
-                index: index()?,
+                index,
                 retry: self.unsigned("ret")? & 0x400 != 0,
             },
-        };
-        Some(Some(RecordedStep::Took(event)))
+            _ => return None,
+        })
     }
 }
 

@@ -1,7 +1,7 @@
 //! Runs the recorded calls and the flusher on our page cache. Which of the two
 //! runs is given by the trace; where they may be interrupted is ours.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, Ref, RefCell};
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -82,7 +82,27 @@ struct Machine<'a> {
     frames: RefCell<BTreeMap<(InodeId, u64), u64>>,
 }
 
-impl Machine<'_> {
+impl<'a> Machine<'a> {
+    /// The machine when the first step is about to be taken.
+    fn of(known: &RunInputs<'a>, steps: &[Recorded]) -> Machine<'a> {
+        Machine {
+            files: known.files,
+            own_blocks_are_given: has_small_blocks(known.files),
+            jiffies: Cell::new(steps.first().map_or(0, |first| first.jiffies)),
+            call: Cell::new(0),
+            waits_for: Cell::new(0),
+            running: Cell::new(Task::Program),
+            has_taken: Cell::new(false),
+            streams: RefCell::default(),
+            under_way: RefCell::default(),
+            dirtier: Cell::default(),
+            due: Cell::new(None),
+            address: Cell::new(0),
+            new_blocks: RefCell::new(known.new_blocks.clone()),
+            frames: RefCell::default(),
+        }
+    }
+
     /// Lets another task run, once the recorded steps call for it.
     async fn pause(&self) {
         let mut paused = !self.has_taken.get();
@@ -224,113 +244,89 @@ impl Stream {
     }
 }
 
-/// How often a task is let run at most until it takes a step.
-const POLLS: usize = 256;
-
-type Running<'f> = Pin<Box<dyn Future<Output = ()> + 'f>>;
-
-/// Lets a task run up to its next pause. Whether it is at its end.
-fn run(machine: &Machine<'_>, task: Task, future: &mut Running<'_>) -> bool {
-    machine.running.set(task);
-    machine.has_taken.set(false);
-    let mut context = Context::from_waker(Waker::noop());
-    future.as_mut().poll(&mut context).is_ready()
-}
-
 /// Our steps beside the recorded ones.
 pub(super) fn replay(known: &RunInputs<'_>, steps: &[Recorded]) -> Vec<Outcome> {
-    let vfs = Vfs::with_settings(
-        Machine {
-            files: known.files,
-            own_blocks_are_given: has_small_blocks(known.files),
-            jiffies: Cell::new(steps.first().map_or(0, |first| first.jiffies)),
-            call: Cell::new(0),
-            waits_for: Cell::new(0),
-            running: Cell::new(Task::Program),
-            has_taken: Cell::new(false),
-            streams: RefCell::default(),
-            under_way: RefCell::default(),
-            dirtier: Cell::default(),
-            due: Cell::new(None),
-            address: Cell::new(0),
-            new_blocks: RefCell::new(known.new_blocks.clone()),
-            frames: RefCell::default(),
-        },
-        known.settings,
-    );
+    let vfs = Vfs::with_settings(Machine::of(known, steps), known.settings);
     for file in known.files {
         vfs.add_inode(file.inode);
     }
-    let device = DeviceId(0);
-    vfs.set_history(device, &known.history);
+    vfs.set_history(DEVICE, &known.history);
     let address = |_| vfs.host().address.get();
     let mut program = Program::new(&vfs, known.files, known.fault_around_pages, &address);
-    let machine = vfs.host();
-    let mut tasks: [Option<Running<'_>>; 2] = [
-        Some(Box::pin(async {
-            for (call, line) in known.calls.iter().zip(1..) {
-                machine.gate(line).await;
-                program.call(call).await;
-            }
-        })),
-        None,
-    ];
-    let mut outcomes = Vec::new();
-    let mut kernels_reason = None;
+    let calls = async {
+        for (call, line) in known.calls.iter().zip(1..) {
+            vfs.host().gate(line).await;
+            program.call(call).await;
+        }
+    };
+    let mut replay = Replay {
+        vfs: &vfs,
+        tasks: [Some(Box::pin(calls)), None],
+        kernels_reason: None,
+        outcomes: Vec::new(),
+    };
     for (recorded, at) in steps.iter().zip(0..) {
-        machine.jiffies.set(recorded.jiffies);
+        vfs.host().jiffies.set(recorded.jiffies);
+        replay.take(recorded, at);
+    }
+    replay.end()
+}
+
+/// The device that all files are on.
+const DEVICE: DeviceId = DeviceId(0);
+
+/// How often a task is let run at most until it takes a step.
+const POLLS: usize = 256;
+
+type Running<'v> = Pin<Box<dyn Future<Output = ()> + 'v>>;
+
+/// Both tasks, and what became of their steps.
+struct Replay<'v, 'a> {
+    vfs: &'v Vfs<Machine<'a>>,
+    /// By task, what has not ended.
+    tasks: [Option<Running<'v>>; 2],
+    /// Why the kernel's flusher writes.
+    kernels_reason: Option<Reason>,
+    outcomes: Vec<Outcome>,
+}
+
+impl<'v, 'a> Replay<'v, 'a> {
+    fn machine(&self) -> &'v Machine<'a> {
+        self.vfs.host()
+    }
+
+    /// Takes the recorded step at this place.
+    fn take(&mut self, recorded: &Recorded, at: usize) {
+        let (vfs, machine) = (self.vfs, self.machine());
         match recorded.step {
             RecordedStep::Call(line) => {
-                catch_up(&vfs, &mut tasks, line);
+                self.catch_up(line);
                 machine.call.set(line);
             }
-            RecordedStep::Took(task, event) => {
-                if let Event::FlushStart { reason } = event {
-                    kernels_reason = Some(reason);
-                }
-                let reason = kernels_reason.filter(|_| task == Task::Flusher);
-                run_until(machine, &mut tasks, task, &event);
-                tell(
-                    machine,
-                    task,
-                    at,
-                    FlusherStep { event, reason },
-                    &mut outcomes,
-                );
-            }
+            RecordedStep::Took(task, event) => self.take_event(task, event, at),
             RecordedStep::Looked { pages } => {
                 let mut dirtier = machine.dirtier.get();
                 dirtier.nr_dirtied = pages;
                 dirtier.nr_dirtied_pause = dirtier.nr_dirtied_pause.min(pages);
                 machine.dirtier.set(dirtier);
             }
-            RecordedStep::Queued => finish(machine, &mut tasks, Task::Program),
+            RecordedStep::Queued => self.finish(Task::Program),
             RecordedStep::Counters { dirty, writing } => vfs.set_counters(dirty, writing),
-            RecordedStep::FlusherRuns => {
-                let is_due = (machine.due.get()).is_some_and(|(due, _)| due <= recorded.jiffies);
-                if !is_due && let Some(program) = &mut tasks[Task::Program as usize] {
-                    // The program has just woken it.
-                    run(machine, Task::Program, program);
-                }
-                outcomes.push(Outcome::Runs(at, machine.due.take()));
-                finish(machine, &mut tasks, Task::Flusher);
-                tasks[Task::Flusher as usize] = Some(Box::pin(vfs.flush(device)));
-            }
-            RecordedStep::Ended { sector, sectors } => machine.end(&vfs, sector, sectors),
+            RecordedStep::FlusherRuns => self.flusher_runs(recorded.jiffies, at),
+            RecordedStep::Ended { sector, sectors } => machine.end(vfs, sector, sectors),
             RecordedStep::Changed { inode, data } => vfs.inode_changed(inode, data),
             RecordedStep::FileSystemDirtied { task, index } => {
                 machine.running.set(task);
                 let before = machine.streams.borrow()[task as usize].taken.len();
                 vfs.mark_buffer_dirty(InodeId(0), index);
                 // It was given, and is no step of ours.
-                machine.streams.borrow_mut()[task as usize]
-                    .taken
-                    .truncate(before);
+                let mut streams = machine.streams.borrow_mut();
+                streams[task as usize].taken.truncate(before);
             }
             RecordedStep::FileSystemCleaned { sector, sectors } => {
                 vfs.buffers_written(InodeId(0), sector * 512, sectors * 512);
             }
-            RecordedStep::RatesRenewed => vfs.update_bandwidth(device),
+            RecordedStep::RatesRenewed => vfs.update_bandwidth(DEVICE),
             RecordedStep::Mapped { address } => machine.address.set(address),
             RecordedStep::Added {
                 inode,
@@ -341,99 +337,118 @@ pub(super) fn replay(known: &RunInputs<'_>, steps: &[Recorded]) -> Vec<Outcome> 
             }
         }
     }
-    for task in [Task::Program, Task::Flusher] {
-        finish(machine, &mut tasks, task);
-        let streams = machine.streams.borrow();
-        let stream = &streams[task as usize];
-        let left = stream.taken[stream.matched..].iter();
-        outcomes.extend(left.map(|&taken| Outcome::OnlyOurs(taken)));
-    }
-    outcomes
-}
 
-/// The program is about to make a call: what it still does in the one before is
-/// done, if need be with all bios at their end.
-fn catch_up(vfs: &Vfs<Machine<'_>>, tasks: &mut [Option<Running<'_>>; 2], line: usize) {
-    let machine = vfs.host();
-    for attempt in 0..8 {
-        if machine.waits_for.get() >= line {
-            return;
+    /// Takes a step that the kernel's task took, and has ours take it.
+    fn take_event(&mut self, task: Task, event: Event, at: usize) {
+        if let Event::FlushStart { reason } = event {
+            self.kernels_reason = Some(reason);
         }
-        finish(machine, tasks, Task::Program);
-        if attempt > 3 {
-            finish(machine, tasks, Task::Flusher);
-            for (id, ..) in machine.under_way.take() {
-                vfs.bio_ended(id);
+        let reason = self.kernels_reason.filter(|_| task == Task::Flusher);
+        self.run_until(task, &event);
+        self.put_beside(task, at, FlusherStep { event, reason });
+    }
+
+    /// Has the flusher begin to run, as the kernel's does.
+    fn flusher_runs(&mut self, now_jiffies: u64, at: usize) {
+        let machine = self.machine();
+        let is_due = (machine.due.get()).is_some_and(|(due, _)| due <= now_jiffies);
+        if !is_due {
+            // The program has just woken it.
+            self.run(Task::Program);
+        }
+        let due = machine.due.take();
+        self.outcomes.push(Outcome::Runs(at, due));
+        self.finish(Task::Flusher);
+        self.tasks[Task::Flusher as usize] = Some(Box::pin(self.vfs.flush(DEVICE)));
+    }
+
+    /// The program is about to make a call: what it still does in the one before is
+    /// done, if need be with all bios at their end.
+    fn catch_up(&mut self, line: usize) {
+        let machine = self.machine();
+        for attempt in 0..8 {
+            if machine.waits_for.get() >= line {
+                return;
+            }
+            self.finish(Task::Program);
+            if attempt > 3 {
+                self.finish(Task::Flusher);
+                for (id, ..) in machine.under_way.take() {
+                    self.vfs.bio_ended(id);
+                }
             }
         }
     }
-}
 
-/// Lets a task run until it waits for something, or is at its end.
-fn finish(machine: &Machine<'_>, tasks: &mut [Option<Running<'_>>; 2], task: Task) {
-    while let Some(future) = &mut tasks[task as usize] {
-        if run(machine, task, future) {
-            tasks[task as usize] = None;
-        } else if !machine.has_taken.get() {
-            return;
+    /// Lets a task run up to its next pause. Whether there was one to run.
+    fn run(&mut self, task: Task) -> bool {
+        let machine = self.machine();
+        let Some(future) = &mut self.tasks[task as usize] else {
+            return false;
+        };
+        machine.running.set(task);
+        machine.has_taken.set(false);
+        let mut context = Context::from_waker(Waker::noop());
+        if future.as_mut().poll(&mut context).is_ready() {
+            self.tasks[task as usize] = None;
+        }
+        true
+    }
+
+    /// Lets a task run until it waits for something, or is at its end.
+    fn finish(&mut self, task: Task) {
+        while self.run(task) && self.machine().has_taken.get() {}
+    }
+
+    /// Lets a task run until it has taken a step, or cannot go on.
+    fn run_until(&mut self, task: Task, event: &Event) {
+        let machine = self.machine();
+        let stream = || Ref::map(machine.streams.borrow(), |streams| &streams[task as usize]);
+        let mut idle = 0;
+        for _ in 0..POLLS {
+            let is_over = idle == 2 || stream().find(event).is_some();
+            if is_over || !self.run(task) {
+                return;
+            }
+            idle = match machine.has_taken.get() {
+                true => 0,
+                false => idle + 1,
+            };
+            if stream().taken.len() - stream().matched > WINDOW {
+                return;
+            }
         }
     }
-}
 
-/// Lets a task run until it has taken a step, or cannot go on.
-fn run_until(
-    machine: &Machine<'_>,
-    tasks: &mut [Option<Running<'_>>; 2],
-    task: Task,
-    event: &Event,
-) {
-    let has = || {
-        machine.streams.borrow()[task as usize]
-            .find(event)
-            .is_some()
-    };
-    let mut idle = 0;
-    for _ in 0..POLLS {
-        if idle == 2 || has() {
-            return;
-        }
-        let Some(future) = &mut tasks[task as usize] else {
+    /// Puts a recorded step beside ours. Those of ours before it stand alone.
+    fn put_beside(&mut self, task: Task, at: usize, kernel: FlusherStep) {
+        let mut streams = self.machine().streams.borrow_mut();
+        let stream = &mut streams[task as usize];
+        let Some(found) = stream.find(&kernel.event) else {
+            self.outcomes.push(Outcome::OnlyKernel(at, kernel));
             return;
         };
-        if run(machine, task, future) {
-            tasks[task as usize] = None;
-        }
-        idle = match machine.has_taken.get() {
-            true => 0,
-            false => idle + 1,
-        };
-        let streams = machine.streams.borrow();
-        let stream = &streams[task as usize];
-        if stream.taken.len() - stream.matched > WINDOW {
-            return;
-        }
+        let before = stream.taken[stream.matched..found].iter();
+        self.outcomes
+            .extend(before.map(|&taken| Outcome::OnlyOurs(taken)));
+        self.outcomes
+            .push(match stream.taken[found].reason == kernel.reason {
+                true => Outcome::Both(at, stream.taken[found]),
+                false => Outcome::OnlyKernel(at, kernel),
+            });
+        stream.matched = found + 1;
     }
-}
 
-/// Puts a recorded step beside ours. Those of ours before it stand alone.
-fn tell(
-    machine: &Machine<'_>,
-    task: Task,
-    at: usize,
-    kernel: FlusherStep,
-    outcomes: &mut Vec<Outcome>,
-) {
-    let mut streams = machine.streams.borrow_mut();
-    let stream = &mut streams[task as usize];
-    let Some(found) = stream.find(&kernel.event) else {
-        outcomes.push(Outcome::OnlyKernel(at, kernel));
-        return;
-    };
-    let before = stream.taken[stream.matched..found].iter();
-    outcomes.extend(before.map(|&taken| Outcome::OnlyOurs(taken)));
-    outcomes.push(match stream.taken[found].reason == kernel.reason {
-        true => Outcome::Both(at, stream.taken[found]),
-        false => Outcome::OnlyKernel(at, kernel),
-    });
-    stream.matched = found + 1;
+    /// Lets both tasks run to their ends.
+    fn end(mut self) -> Vec<Outcome> {
+        for task in [Task::Program, Task::Flusher] {
+            self.finish(task);
+            let streams = self.machine().streams.borrow();
+            let stream = &streams[task as usize];
+            let left = stream.taken[stream.matched..].iter();
+            self.outcomes
+                .extend(left.map(|&taken| Outcome::OnlyOurs(taken)));
+        }
+        self.outcomes
+    }
 }
