@@ -112,7 +112,7 @@ impl Block {
             self.schedulers.get(place).map(String::as_str)
         };
         Ok(match contest.outcome {
-            Outcome::WithinNoise => "no difference".to_string(),
+            Outcome::WithinNoise | Outcome::Negligible => "no difference".to_string(),
             Outcome::Untested => "one run each".to_string(),
             Outcome::Wins | Outcome::Shared | Outcome::Alone => {
                 let leaders = contest.leaders.iter().filter_map(label);

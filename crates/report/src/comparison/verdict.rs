@@ -43,6 +43,8 @@ pub enum Outcome {
     Shared,
     /// No difference is both more than noise and large enough to matter.
     WithinNoise,
+    /// All differences are surely too small to matter.
+    Negligible,
     /// One scheduler leads in one run each, which may be noise.
     Untested,
     /// There was only one scheduler.
@@ -122,6 +124,14 @@ impl Contest {
             .zip(against)
             .and_then(|(&last, other)| lead_of(last, other));
         let tested = lead.is_none_or(|lead| lead.half_width.is_some());
+        let is_negligible = |other: &usize| {
+            let change = lead_over(*other).map(|change| change.relative);
+            change.is_some_and(|of| {
+                { of.half_width }.is_some_and(|half| of.mean.abs() + half < NEGLIGIBLE)
+            })
+        };
+        let all_negligible =
+            metric != Metric::Jain && ranking.len() > 1 && ranking[1..].iter().all(is_negligible);
         let name = |index: usize| names[index].clone();
         Contest {
             metric,
@@ -129,6 +139,7 @@ impl Contest {
             job: None,
             outcome: match () {
                 () if values.len() < 2 => Outcome::Alone,
+                () if others.is_empty() && all_negligible => Outcome::Negligible,
                 () if others.is_empty() => Outcome::WithinNoise,
                 () if !tested => Outcome::Untested,
                 () if leaders.len() == 1 => Outcome::Wins,
@@ -215,38 +226,40 @@ pub(super) fn sentence(contests: &[&Contest]) -> String {
         let noun = noun(&alone.leaders);
         return format!("There is nothing to compare: only one {noun} ran.");
     }
-    let is_noise = |c: &&&Contest| c.outcome == Outcome::WithinNoise;
-    let noise: Vec<String> = contests
-        .iter()
-        .filter(is_noise)
-        .map(|c| c.subject())
+    let undecided: Vec<String> = [Outcome::WithinNoise, Outcome::Negligible]
+        .into_iter()
+        .filter_map(|outcome| undecided(contests, outcome))
         .collect();
-    // Several goals together are one contest, but the verb is plural.
-    let verb = match noise.len() == 1 && contests[0].metric != Metric::Score {
-        true => "differs",
-        false => "differ",
-    };
-    if noise.len() == contests.len() {
-        return format!(
-            "No {} wins: {} {verb} only within the noise.",
-            noun(&contests[0].leaders),
-            and_list(&noise)
-        );
+    let is_decided =
+        |c: &&Contest| !matches!(c.outcome, Outcome::WithinNoise | Outcome::Negligible);
+    let decided: Vec<&Contest> = contests.iter().copied().filter(is_decided).collect();
+    if decided.is_empty() {
+        let noun = noun(&contests[0].leaders);
+        return format!("No {noun} wins: {}.", undecided.join("; "));
     }
-    let decided: Vec<&Contest> = contests
-        .iter()
-        .filter(|c| c.outcome != Outcome::WithinNoise)
-        .copied()
-        .collect();
     let alike = |a: &&Contest, b: &&Contest| (a.outcome, &a.leaders) == (b.outcome, &b.leaders);
     let mut clauses: Vec<String> = decided.chunk_by(alike).map(clause).collect();
-    if !noise.is_empty() {
-        clauses.push(format!("{} {verb} only within the noise", and_list(&noise)));
-    }
+    clauses.extend(undecided);
     if contests.iter().any(|c| c.outcome == Outcome::Untested) {
         clauses.push("one run each cannot tell this from noise (see --repeats)".to_string());
     }
     format!("{}.", clauses.join("; "))
+}
+
+/// Returns a clause on the contests that are undecided for the same reason, if there are any.
+fn undecided(contests: &[&Contest], outcome: Outcome) -> Option<String> {
+    let of_outcome = contests.iter().filter(|c| c.outcome == outcome);
+    let subjects: Vec<String> = of_outcome.map(|c| c.subject()).collect();
+    // Several goals together are one contest, but the verb is plural.
+    let verb = match subjects.len() == 1 && contests[0].metric != Metric::Score {
+        true => "differs",
+        false => "differ",
+    };
+    let how = match outcome {
+        Outcome::Negligible => format!("by less than {} %", NEGLIGIBLE * 100.0),
+        _ => "only within the noise".to_string(),
+    };
+    (!subjects.is_empty()).then(|| format!("{} {verb} {how}", and_list(&subjects)))
 }
 
 /// Returns a clause on contests that have the same leaders and outcome.
@@ -436,7 +449,7 @@ mod tests {
     #[test]
     fn a_sure_but_tiny_difference_is_none() {
         let contest = bandwidth(&[vec![100_000.0, 100_000.0], vec![100_400.0, 100_400.0]]);
-        assert_eq!(contest.outcome, Outcome::WithinNoise);
+        assert_eq!(contest.outcome, Outcome::Negligible);
     }
 
     #[test]
@@ -478,10 +491,16 @@ mod tests {
             "deadline wins bandwidth (+10.0 % against noop); p99 read latency differs only \
              within the noise."
         );
-        let same = bandwidth(&[vec![100.0, 100.0], vec![100.0, 100.0]]);
+        let noisy = bandwidth(&[vec![90.0, 110.0], vec![110.0, 90.0]]);
+        assert_eq!(
+            Verdict::new(vec![noisy], vec![noise.clone()], Vec::new(), &[]).sentence,
+            "No scheduler wins: bandwidth and p99 read latency differ only within the noise."
+        );
+        let same = bandwidth(&[vec![100.0, 100.0], vec![100.1, 100.1]]);
         assert_eq!(
             Verdict::new(vec![same], vec![noise], Vec::new(), &[]).sentence,
-            "No scheduler wins: bandwidth and p99 read latency differ only within the noise."
+            "No scheduler wins: p99 read latency differs only within the noise; bandwidth differs \
+             by less than 0.5 %."
         );
         let alone = bandwidth(&[vec![1.0]]);
         assert!(
