@@ -39,7 +39,7 @@ fn both_worlds_fill_the_same_results() {
     let served = run(&["--world", "serve"], "serve.json");
     run(&[], "sim.json");
     let text = served.to_string();
-    assert!(text.contains("pacing under none: requests ended"), "{text}");
+    assert!(text.contains("pacing: requests ended later"), "{text}");
     let both = place.blklab(&["report", "sim.json", "serve.json"]).ok();
     assert!(
         both.out.contains("sim") && both.out.contains("serve"),

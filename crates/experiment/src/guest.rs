@@ -15,7 +15,7 @@ use blklab_workload::fio::{JobFile, JobSource};
 
 use crate::error::Error;
 use crate::front_end::{DRIVE_FILE, DiskBehind, MEMORY, NamedFrontEnd, SERVED_DEVICE, ServerPlace};
-use crate::served::{note_on_pacing, paced, verifies};
+use crate::served::{paced, verifies};
 use crate::setting::Setting;
 use crate::work::{Jobs, check_options};
 use crate::world::{Order, PlannedRun, Watch, World};
@@ -422,7 +422,7 @@ impl World for Guest {
             results.notes.push(row.note_on_dilation(self.time_dilation));
         }
         if let Some((served, lateness_ns)) = served.transpose().map_err(Error::Server)? {
-            results.notes.push(note_on_pacing(&row.label, &lateness_ns));
+            results.pacing_lateness_ns = Some(lateness_ns);
             let identity = row.drive.identity();
             if identity.fua && identity.volatile_write_cache {
                 results.notes.push(NO_FUA.to_string());

@@ -11,7 +11,7 @@ use blklab_host::{
     CpuWatch, Fio, HostError, Interrupts, Load, System, is_replaced_by_server, on_server, totals,
 };
 use blklab_serve::{ExportConfig, Limits, Listen, Server, ServerConfig, TlsSettings, memory, null};
-use blklab_stats::{Histogram, Results, World as WorldKind};
+use blklab_stats::{Results, World as WorldKind};
 use blklab_workload::fio::{JobFile, JobSource};
 
 use crate::error::Error;
@@ -133,17 +133,6 @@ pub(crate) fn paced(
     }
 }
 
-/// Returns a note on how much later than the model the server completed requests.
-pub(crate) fn note_on_pacing(row: &str, lateness_ns: &Histogram) -> String {
-    let late = |percent| lateness_ns.percentile(percent) as f64 / 1e3;
-    format!(
-        "pacing under {row}: requests ended {:.1} us (median) and {:.1} us (99 %) later than the \
-         model said",
-        late(50.0),
-        late(99.0)
-    )
-}
-
 /// Whether a job reads back what it wrote.
 pub(crate) fn verifies(job: &JobFile) -> bool {
     let jobs = job.jobs.iter().flat_map(|spec| &spec.options);
@@ -208,7 +197,7 @@ impl World for Served {
         server.shut_down().map_err(Error::Server)?;
         let (disk, lateness) = stats.map_err(Error::Server)?;
         let mut results = done?;
-        results.notes.push(note_on_pacing(&row.label, &lateness));
+        results.pacing_lateness_ns = Some(lateness);
         results.notes.extend(ready.warning.iter().cloned());
         Ok(Results {
             world: WorldKind::Serve,

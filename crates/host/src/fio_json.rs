@@ -73,7 +73,8 @@ pub(crate) fn remarks(text: &str) -> impl Iterator<Item = String> {
         let line = line.trim();
         line.strip_prefix("fio:").unwrap_or(line).trim()
     });
-    let said = lines.filter(|line| !line.is_empty());
+    // fio's engine for NBD says of every connection that there is one.
+    let said = lines.filter(|line| !line.is_empty() && *line != "connected to NBD server");
     said.map(|line| format!("fio: {line}"))
 }
 
@@ -422,7 +423,7 @@ mod tests {
 
     #[test]
     fn remarks_before_the_json_become_notes() {
-        let text = "note: something\n{\"jobs\": []}\ntrailing";
+        let text = "fio: connected to NBD server\nnote: something\n{\"jobs\": []}\ntrailing";
         let results = parse(text, &job(JOB)).unwrap();
         assert_eq!(results.notes, ["fio: note: something"]);
     }

@@ -10,6 +10,7 @@ use crate::cgroup::{CgroupStats, CostRate};
 use crate::cpu::{CpuSlice, CpuTimes};
 use crate::device::DeviceStats;
 use crate::fact::{Fact, Place, Unit, Value};
+use crate::histogram::Histogram;
 use crate::io_log::IoLog;
 use crate::job::{GroupResults, JobResults};
 use crate::page_cache::CacheStats;
@@ -84,6 +85,9 @@ pub struct Results {
     pub slowest: Option<Slowest>,
     /// The requests one by one; `None` unless requested.
     pub traced_requests: Option<TracedRequests>,
+    /// How much later requests ended than the drive's model said, in nanoseconds; `None` where
+    /// no model was served in real time.
+    pub pacing_lateness_ns: Option<Histogram>,
     /// Notes for the reader.
     pub notes: Vec<String>,
     /// The options of `[global]` as written, in order, for fio's JSON.

@@ -29,6 +29,7 @@ pub(crate) fn notes(schedulers: &[SchedulerRuns]) -> Vec<String> {
             notes.push(note.clone());
         }
     }
+    notes.extend(note_on_pacing(schedulers));
     notes.extend(too_full_notes(schedulers));
     notes.extend(note_on_faults(schedulers));
     notes.extend(unwritten_notes(schedulers));
@@ -38,6 +39,31 @@ pub(crate) fn notes(schedulers: &[SchedulerRuns]) -> Vec<String> {
     notes.extend(schedulers.iter().filter_map(starved::note_without_io));
     notes.extend(slowest::note(schedulers));
     notes
+}
+
+/// Returns a note on how late requests ended in all runs of each row, where a model was served
+/// in real time.
+fn note_on_pacing(schedulers: &[SchedulerRuns]) -> Option<String> {
+    let late = schedulers.iter().filter_map(|scheduler| {
+        let mut runs = scheduler.runs.iter();
+        let mut all = runs.find_map(|run| run.pacing_lateness_ns.clone())?;
+        let others = runs.filter_map(|run| run.pacing_lateness_ns.as_ref());
+        others.for_each(|other| all.merge(other));
+        let late = |percent| latency(all.percentile(percent) as f64);
+        Some(format!(
+            "{} and {} under {}",
+            late(50.0),
+            late(99.0),
+            scheduler.name
+        ))
+    });
+    let late: Vec<String> = late.collect();
+    (!late.is_empty()).then(|| {
+        format!(
+            "pacing: requests ended later than the model said, by (median and 99 %) {}",
+            late.join(", ")
+        )
+    })
 }
 
 /// Returns a note on the faults that commands met, where drives have faults.

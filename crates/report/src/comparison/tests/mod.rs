@@ -9,7 +9,7 @@ mod verdict;
 mod verification;
 mod why;
 
-use blklab_stats::{DirResults, Estimate};
+use blklab_stats::{DirResults, Estimate, Histogram};
 
 use crate::comparison::{Comparison, Direction, Metric, SchedulerRuns, compare};
 use crate::sample_run::three_schedulers;
@@ -149,4 +149,23 @@ fn notes_show_once() {
         run.notes.push("buffered I/O is not modelled".to_string());
     }
     assert_eq!(compare(&schedulers).notes.len(), 1);
+}
+
+#[test]
+fn how_late_a_served_model_was_is_one_note() {
+    let mut schedulers = three_schedulers(2);
+    for run in schedulers.iter_mut().take(2).flat_map(|s| &mut s.runs) {
+        let mut late = Histogram::default();
+        late.record(20_000);
+        run.pacing_lateness_ns = Some(late);
+    }
+    let notes = compare(&schedulers).notes;
+    let [note] = &notes[..] else {
+        panic!("{notes:?}");
+    };
+    assert_eq!(
+        note.matches("20.0 us and 20.0 us under").count(),
+        2,
+        "{note}"
+    );
 }
