@@ -139,6 +139,7 @@ impl Record<'_> {
             processes: self.count("processes", 4096)?,
             cores: self.count("cores", 4096)?,
             devices: self.count("devices", 256)?,
+            read_before_bytes: 0,
             measured: Measured {
                 iops: self.number("iops")?,
                 lat_mean_us: self.number_if_any("lat_mean_us")?,

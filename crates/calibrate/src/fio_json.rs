@@ -117,6 +117,7 @@ fn row(
         processes,
         cores: cores(options, processes)?,
         devices: files.split(':').count() as u32,
+        read_before_bytes: 0,
         measured: Measured {
             iops: positive("iops", &side["iops"], 1.0)?,
             lat_mean_us: Some(positive("lat_ns.mean", &side["lat_ns"]["mean"], 1e-3)?),

@@ -174,6 +174,7 @@ fn row(
         processes: point.processes,
         cores,
         devices: 1,
+        read_before_bytes: 0,
         measured,
     }
 }

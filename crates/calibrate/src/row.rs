@@ -64,6 +64,9 @@ pub struct Row {
     pub cores: u32,
     /// Number of drives that they used.
     pub devices: u32,
+    /// How much was read in order before, from where the row's jobs begin: what earlier runs have
+    /// left in the drive's cache.
+    pub read_before_bytes: u64,
     /// The measured results.
     pub measured: Measured,
 }

@@ -34,6 +34,9 @@ const LONGEST_WRITES_S: f64 = 600.0;
 /// the measured I/Os, and its run ends.
 const MOST_TIMES_IOS: f64 = 10.0;
 
+/// The job that leaves in the drive's cache what earlier runs have left there.
+const BEFORE: &str = "before";
+
 /// Options of rows that do not name an engine.
 const FIRST_STUDY_OPTIONS: &str = "ioengine=io_uring registerfiles=1 fixedbufs=1";
 
@@ -122,10 +125,20 @@ fn job_text(row: &Row, beside: bool, settles: bool) -> String {
         }
         .replace(' ', "\n"),
     );
+    let mut stonewall = "";
+    if row.read_before_bytes > 0 {
+        text.push_str(&format!(
+            "[{BEFORE}]\nrw=read\nbs=1m\niodepth=4\nsize={}\ntime_based=0\nramp_time=0\n\
+             runtime=0\nnumber_ios=0\n",
+            row.read_before_bytes
+        ));
+        stonewall = "stonewall\n";
+    }
     let mut section = |name: &str, rw: &str, processes: u32, cpus: String| {
         text.push_str(&format!(
-            "[{name}]\nrw={rw}\nnumjobs={processes}\ncpus_allowed={cpus}\n"
+            "[{name}]\n{stonewall}rw={rw}\nnumjobs={processes}\ncpus_allowed={cpus}\n"
         ));
+        stonewall = "";
     };
     let last = row.cores - 1;
     if !beside {
@@ -216,7 +229,9 @@ impl Case {
         let side = |direction: Direction| {
             let mut all = blklab_stats::DirResults::default();
             let mut iops = 0.0;
-            for group in &results.groups {
+            // What ran before is a group of its own.
+            let before = results.jobs.iter().filter(|job| job.name == BEFORE).count();
+            for group in results.groups.iter().skip(before) {
                 let side = match direction {
                     Direction::Read => &group.read,
                     _ => &group.write,

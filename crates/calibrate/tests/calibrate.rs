@@ -112,6 +112,7 @@ fn row(scheduler: &str, iodepth: u32, processes: u32) -> Row {
         processes,
         cores: processes,
         devices: 1,
+        read_before_bytes: 0,
         measured: Measured {
             // Only an estimate, for the length of the runs.
             iops: 100_000.0,

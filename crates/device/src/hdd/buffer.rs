@@ -1,7 +1,6 @@
-//! The disk's buffer: runs of sectors read, and runs waiting to be written.
+//! The part of the buffer that waits to be written.
 
 use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::vec::Vec;
 
 use super::spec::HddSpec;
 
@@ -273,102 +272,6 @@ fn sector_run((&start, run): (&u64, &DirtyRun)) -> SectorRun {
     }
 }
 
-/// Runs of sectors that were read, in segments that are replaced least recently used
-/// first.
-#[derive(Clone, Debug)]
-pub(crate) struct Segments {
-    runs: Vec<(SectorRun, u64)>,
-    most: usize,
-    sectors_each: u64,
-    uses: u64,
-}
-
-impl Segments {
-    pub(crate) fn new(most: u32, sectors: u64) -> Segments {
-        Segments {
-            runs: Vec::with_capacity(most as usize),
-            most: most as usize,
-            sectors_each: (sectors / most as u64).max(1),
-            uses: 0,
-        }
-    }
-
-    /// Sectors that one of them holds.
-    pub(crate) fn sectors_each(&self) -> u64 {
-        self.sectors_each
-    }
-
-    /// Whether all of a run is in one segment.
-    pub(crate) fn hit(&mut self, run: SectorRun) -> bool {
-        self.uses += 1;
-        let uses = self.uses;
-        let found = self
-            .runs
-            .iter_mut()
-            .find(|(held, _)| held.start <= run.start && run.end <= held.end);
-        match found {
-            Some(entry) => {
-                entry.1 = uses;
-                true
-            }
-            None => false,
-        }
-    }
-
-    /// Whether all of a run is in one segment, without counting as a use of it.
-    pub(crate) fn holds(&self, run: SectorRun) -> bool {
-        let mut held = self.runs.iter().map(|(held, _)| held);
-        held.any(|held| held.start <= run.start && run.end <= held.end)
-    }
-
-    /// Up to where sectors from this one on are in a segment; the sector itself
-    /// where it is in none.
-    pub(crate) fn held_until(&self, sector: u64) -> u64 {
-        let held = self.runs.iter().map(|(held, _)| held);
-        let held = held.filter(|held| held.start <= sector);
-        held.map(|held| held.end).fold(sector, u64::max)
-    }
-
-    /// Whether a segment ends with the sector before this one, or holds both, so that a
-    /// read from here continues a sequential reader.
-    pub(crate) fn ends_before(&self, sector: u64) -> bool {
-        let mut held = self.runs.iter().map(|(held, _)| held);
-        held.any(|held| held.start < sector && sector <= held.end)
-    }
-
-    /// Keeps what was read, at the end of a segment that it continues.
-    pub(crate) fn keep(&mut self, run: SectorRun) {
-        self.uses += 1;
-        let uses = self.uses;
-        let continued = self
-            .runs
-            .iter_mut()
-            .find(|(held, _)| held.start <= run.start && run.start <= held.end);
-        let entry = match continued {
-            Some(entry) => entry,
-            None => {
-                if self.runs.len() == self.most {
-                    let oldest = (0..self.runs.len()).min_by_key(|at| self.runs[*at].1);
-                    self.runs.swap_remove(oldest.unwrap_or(0));
-                }
-                self.runs.push((run, uses));
-                let last = self.runs.len() - 1;
-                &mut self.runs[last]
-            }
-        };
-        entry.1 = uses;
-        entry.0.end = entry.0.end.max(run.end);
-        let room = self.sectors_each;
-        entry.0.start = entry.0.start.max(entry.0.end.saturating_sub(room));
-    }
-
-    /// Forgets segments that overlap a run that is overwritten.
-    pub(crate) fn forget(&mut self, run: SectorRun) {
-        self.runs
-            .retain(|(held, _)| !run.overlaps(held.start, held.end));
-    }
-}
-
 /// Runs in the moving average, at least.
 const AVERAGE_OVER: u64 = 32;
 
@@ -490,42 +393,6 @@ mod tests {
         ] {
             let found = estimate.exceeds(runs, transfer_ns, parts);
             assert_eq!(found, exceeds, "{runs} {transfer_ns} {parts}");
-        }
-    }
-
-    #[test]
-    fn segments_share_the_buffer_evenly() {
-        let each = |most, sectors| Segments::new(most, sectors).sectors_each();
-        assert_eq!((each(4, 1000), each(3, 1000), each(16, 8)), (250, 333, 1));
-    }
-
-    proptest! {
-        /// Of runs apart from one another, those used last are held.
-        #[test]
-        fn segments_hold_what_was_used_last(
-            steps in prop::collection::vec((0u64..6, any::<bool>()), 0..100),
-            most in 1u32..5,
-        ) {
-            let mut segments = Segments::new(most, 100 * most as u64);
-            let mut plain: Vec<u64> = Vec::new();
-            for (place, is_read) in steps {
-                let run = SectorRun { start: place * 1000, end: place * 1000 + 10 };
-                let held = plain.iter().position(|of| *of == place);
-                prop_assert_eq!(segments.holds(run), held.is_some());
-                if is_read {
-                    prop_assert_eq!(segments.hit(run), held.is_some());
-                } else {
-                    segments.keep(run);
-                    if held.is_none() && plain.len() == most as usize {
-                        plain.remove(0);
-                    }
-                }
-                match held {
-                    Some(at) => plain[at..].rotate_left(1),
-                    None if !is_read => plain.push(place),
-                    None => {}
-                }
-            }
         }
     }
 }

@@ -46,7 +46,7 @@ impl Hdd {
     fn is_buffer_hit(&mut self, now_ns: u64, index: u32) -> bool {
         let run = self.commands[index as usize].run;
         self.note_read_ahead(now_ns);
-        self.segments.holds(run)
+        self.read_buffer.holds(run)
             || self.dirty.covers(run)
             || self
                 .read_ahead_end_ns(now_ns, self.not_in_buffer(run))

@@ -14,6 +14,7 @@ mod buffer;
 mod bus;
 mod counters;
 mod mechanics;
+mod read_buffer;
 mod recorder;
 mod spec;
 
@@ -29,9 +30,10 @@ use blklab_stats::{DeviceStats, DriveTimeline, DriveWork};
 use crate::spec::{Model, ModelType};
 use crate::{Command, CommandStatus, Completion, Device, Identity};
 use blocks::{Pass, PhysicalBlocks};
-use buffer::{Dirty, FlushEstimate, SectorRun, Segments};
+use buffer::{Dirty, FlushEstimate, SectorRun};
 use counters::Counters;
 use mechanics::Mechanics;
+use read_buffer::ReadBuffer;
 use recorder::Recorder;
 
 use spec::{DiskScheduling, HddSpec};
@@ -144,7 +146,7 @@ pub struct Hdd {
     read_ahead: Option<ReadAhead>,
     /// [`ReadAhead::min_until`] of the read-ahead that follows the arm's task.
     min_read_ahead_until: u64,
-    segments: Segments,
+    read_buffer: ReadBuffer,
     dirty: Dirty,
     /// Where the controller's sweep over the dirty runs is.
     destage_from: u64,
@@ -175,7 +177,7 @@ impl Hdd {
             arm_sector: 0,
             read_ahead: None,
             min_read_ahead_until: 0,
-            segments: Segments::new(spec.cache.segments, spec.cache.sectors / 2),
+            read_buffer: ReadBuffer::new(&spec.cache),
             dirty: Dirty::new(spec.cache.line_sectors),
             destage_from: 0,
             flush_estimate: FlushEstimate::new(&spec),
@@ -221,7 +223,7 @@ impl Hdd {
     fn start_read(&mut self, now_ns: u64, index: u32) {
         let run = self.commands[index as usize].run;
         self.note_read_ahead(now_ns);
-        let was_read = self.segments.hit(run);
+        let was_read = self.read_buffer.hit(run);
         if was_read || self.dirty.covers(run) {
             self.stats.cache_read_hits += 1;
             if was_read {
@@ -238,7 +240,7 @@ impl Hdd {
         // The read-ahead would bring the overwritten data back into the buffer.
         self.read_ahead =
             (self.read_ahead).filter(|ahead| !command.run.overlaps(ahead.from, ahead.until));
-        self.segments.forget(command.run);
+        self.read_buffer.forget(command.run);
         if !self.spec.cache.write_back || command.fua {
             // Overwritten data in the buffer must not reach the platters after it.
             self.dirty.remove(command.run);
@@ -314,11 +316,11 @@ impl Hdd {
         let read = self.sectors_read_ahead(now_ns, &ahead);
         if read > 0 {
             let end = ahead.from + read;
-            // A segment keeps only the end of a long run.
+            // The buffer keeps only the end of a long run.
             let start = ahead
                 .from
-                .max(end.saturating_sub(self.segments.sectors_each()));
-            self.segments.keep(SectorRun { start, end });
+                .max(end.saturating_sub(self.read_buffer.longest_run()));
+            self.read_buffer.keep(SectorRun { start, end });
             self.mechanics.move_to(end - 1);
         }
     }
@@ -352,7 +354,7 @@ impl Hdd {
         let mut queue = core::mem::take(&mut self.queue);
         queue.retain(|&index| {
             let command = self.commands[index as usize];
-            let found = command.op == Op::Read && self.segments.hit(command.run);
+            let found = command.op == Op::Read && self.read_buffer.hit(command.run);
             if found {
                 self.stats.cache_read_hits += 1;
                 self.finish(now_ns, index);
@@ -396,7 +398,7 @@ impl Hdd {
             .is_some();
         match self.read_ahead {
             Some(ahead) if is_read_ahead => ahead.min_until,
-            _ if self.segments.ends_before(run.start) => (run.end
+            _ if self.read_buffer.ends_before(run.start) => (run.end
                 + self.spec.cache.read_ahead_min_sectors)
                 .min(self.spec.identity.capacity_sectors),
             _ => 0,
@@ -541,7 +543,7 @@ impl Hdd {
     /// The blocks to read for a run that is not all in the buffer: without those at its
     /// start that are there.
     fn not_in_buffer(&self, run: SectorRun) -> SectorRun {
-        let held = self.segments.held_until(run.start).min(run.end - 1);
+        let held = self.read_buffer.held_until(run).min(run.end - 1);
         let start = run
             .start
             .max(self.blocks.around(SectorRun { start: held, ..run }).start);
@@ -628,7 +630,7 @@ impl Hdd {
     /// Whether a queued read goes on where another ended.
     fn continues_stream(&self, index: u32) -> bool {
         let command = &self.commands[index as usize];
-        command.op == Op::Read && self.segments.ends_before(command.run.start)
+        command.op == Op::Read && self.read_buffer.ends_before(command.run.start)
     }
 
     /// Of the queued reads that go on where others ended the oldest, where a controller gives
@@ -745,7 +747,7 @@ impl Hdd {
         match self.arm_task.take() {
             Some(ArmTask::Read(index)) => {
                 let run = self.blocks.around(self.commands[index as usize].run);
-                self.segments.keep(run);
+                self.read_buffer.keep(run);
                 self.read_ahead = Some(ReadAhead {
                     from: run.end,
                     since_ns: now_ns,
@@ -867,7 +869,7 @@ impl Device for Hdd {
         self.arm_task = None;
         self.counters.stop(now.0);
         self.read_ahead = None;
-        self.segments = Segments::new(self.spec.cache.segments, self.spec.cache.sectors / 2);
+        self.read_buffer = ReadBuffer::new(&self.spec.cache);
         self.dirty = Dirty::new(self.spec.cache.line_sectors);
         if let Some(recorder) = &mut self.recorder {
             recorder.forget_all();

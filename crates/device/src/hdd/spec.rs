@@ -285,7 +285,8 @@ keys! {
         ///
         /// Here in sectors of 512 bytes.
         pub sectors: u64 as "size_kb" = whole(64..=1 << 22).map(|kb: u64| kb * 2);
-        /// Segments for read data, one for each sequential run.
+        /// Segments for read data, one for each sequential run. A cache with `line_kb` keeps what
+        /// was read in lines instead.
         pub segments: u32 = whole(1..=1024);
         /// How far it reads ahead.
         ///
