@@ -21,7 +21,7 @@ use crate::event::Event;
 use crate::fault::{Fault, Mapping};
 use crate::inode::{Extent, File, Inode, InodeId};
 use crate::page_cache::{FolioId, PageCache, flag};
-use crate::reclaim::{Charged, Lru, Memory, MemoryGroup, Origin, OverHigh, Policy};
+use crate::reclaim::{Lru, Lruvec, Memory, MemoryGroup, Origin, OverHigh, Policy};
 use crate::write_back::{DeviceId, Dirtier, Settings, WriteBack};
 
 pub use dentry::{DentryCounts, Place};
@@ -262,7 +262,9 @@ impl<H: Host> Vfs<H> {
         memory: Memory,
         groups: &[MemoryGroup],
     ) -> Vfs<H> {
-        self.lru = Some(Box::new(RefCell::new(Lru::new(policy, memory, groups))));
+        let settings = self.write_back.borrow().settings;
+        let lru = Lru::new(policy, memory, groups, &settings);
+        self.lru = Some(Box::new(RefCell::new(lru)));
         let now = self.host.now_jiffies();
         self.write_back.borrow_mut().add_groups(groups.len(), now);
         self
@@ -359,7 +361,7 @@ impl<H: Host> Vfs<H> {
         order: u32,
         origin: Origin,
     ) -> Option<FolioId> {
-        let node = self.charge_pages(1 << order);
+        let node = self.charge_pages(1 << order, origin == Origin::Write);
         let group = self.charge_group(1 << order);
         let added = self.cache.borrow_mut().add(inode, index, order);
         let Some(added) = added else {
@@ -372,7 +374,7 @@ impl<H: Host> Vfs<H> {
             index,
             order,
         });
-        if let Some(active) = self.lru_added((added, Charged { node, group }), origin) {
+        if let Some(active) = self.lru_added((added, Lruvec { node, group }), origin) {
             self.trace(Event::Refault {
                 inode,
                 index,

@@ -107,7 +107,8 @@ keys! {
     struct Cpu(table) {
         /// How many there are, hyper-threads included.
         count: u32 = whole(1..=4096);
-        /// Sockets that they are in, as many in each, whose cores follow each other.
+        /// Sockets that they are in, as many in each, whose cores follow each other. Each has
+        /// its part of the memory, a node that is reclaimed for itself.
         sockets: u32 = whole(1..=64)
             .or(1)
             .such_that(

@@ -4,6 +4,7 @@
 
 use crate::page_cache::FolioId;
 use crate::reclaim::list::{Lists, state};
+use crate::reclaim::lruvec::Lruvec;
 use crate::reclaim::shadow::Shadow;
 
 /// The list that pages are evicted from.
@@ -41,7 +42,7 @@ impl LruStatistics {
     }
 }
 
-/// The state of this policy besides the lists, of one memory cgroup.
+/// The state of this policy besides the lists, of a memory cgroup on a node.
 #[derive(Debug, Default)]
 pub(super) struct ActiveInactive {
     /// Evictions and activations so far, in pages. Its growth between a page's eviction and
@@ -54,10 +55,10 @@ pub(super) struct ActiveInactive {
 }
 
 impl ActiveInactive {
-    pub(super) fn statistics(&self, group: u16, lists: &Lists) -> LruStatistics {
+    pub(super) fn statistics(&self, of: Lruvec, lists: &Lists) -> LruStatistics {
         LruStatistics {
-            active: lists.pages(group, ACTIVE),
-            inactive: lists.pages(group, INACTIVE),
+            active: lists.pages(of, ACTIVE),
+            inactive: lists.pages(of, INACTIVE),
             activated_refaults: self.activated_refaults,
         }
     }

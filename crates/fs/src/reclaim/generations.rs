@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use crate::page_cache::{FolioId, PageCache, flag};
 use crate::reclaim::list::{LISTS, Lists, NO_GENERATION, state};
+use crate::reclaim::lruvec::Lruvec;
 use crate::reclaim::shadow::Shadow;
 
 /// The least number of generations: eviction stops there until there is a younger one
@@ -78,10 +79,10 @@ impl ControlPosition {
 /// in the kernel): mapping and page table.
 type PageTables = BTreeSet<(usize, u64)>;
 
-/// Generations and their tiers, of one memory cgroup.
+/// Generations and their tiers, of a memory cgroup on a node.
 #[derive(Debug)]
 pub(super) struct Generations {
-    group: u16,
+    of: Lruvec,
     min_seq: u64,
     max_seq: u64,
     /// The youngest generation at the last aging walk.
@@ -128,10 +129,10 @@ pub(super) fn count_read(cache: &mut PageCache, lists: &mut Lists, id: FolioId) 
 }
 
 impl Generations {
-    /// The empty generations of a memory cgroup.
-    pub(super) fn new(group: u16) -> Generations {
+    /// The empty generations of a memory cgroup on a node.
+    pub(super) fn new(of: Lruvec) -> Generations {
         Generations {
-            group,
+            of,
             min_seq: 0,
             max_seq: MIN_GENERATIONS + 1,
             walked_seq: MIN_GENERATIONS,
@@ -261,7 +262,7 @@ impl Generations {
 
     /// The next folio of the oldest generation.
     pub(super) fn oldest(&self, lists: &Lists) -> Option<FolioId> {
-        lists.oldest(self.group, slot(self.min_seq) as usize)
+        lists.oldest(self.of, slot(self.min_seq) as usize)
     }
 
     /// Ends the oldest generations that are empty. Whether one was (`try_to_inc_min_seq`).
@@ -269,7 +270,7 @@ impl Generations {
         let before = self.min_seq;
         let mut seq = before;
         while seq + MIN_GENERATIONS <= self.max_seq
-            && lists.oldest(self.group, slot(seq) as usize).is_none()
+            && lists.oldest(self.of, slot(seq) as usize).is_none()
         {
             seq += 1;
         }
@@ -302,7 +303,7 @@ impl Generations {
         let refs = refs(cache, lists, id);
         self.tiers[tier_of(refs)].evicted += lists.entry(id).pages();
         let token = (self.min_seq as u32) << REFS_BITS | u32::from(refs.saturating_sub(1));
-        Shadow::new(token, refs > 0, self.group)
+        Shadow::new(token, refs > 0, self.of)
     }
 
     /// Handles a refault (`lru_gen_refault`). It counts only while the generation that the
@@ -377,7 +378,7 @@ impl Generations {
     pub(super) fn begin_generation(&mut self, cache: &mut PageCache, lists: &mut Lists) {
         if self.count() == MAX_GENERATIONS {
             let (oldest, next) = (slot(self.min_seq), slot(self.min_seq + 1));
-            while let Some(id) = lists.oldest(self.group, oldest as usize) {
+            while let Some(id) = lists.oldest(self.of, oldest as usize) {
                 let mut to = lists.entry(id).generation;
                 if to == oldest {
                     self.change(lists, id, next);

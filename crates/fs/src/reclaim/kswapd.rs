@@ -1,13 +1,18 @@
-//! The memory that the page cache uses and its limits: the watermarks of a machine with
-//! `kswapd`, the thread that keeps pages free, or a memory cgroup that stands for all.
+//! The memory that the page cache uses and its limits: the watermarks of a machine's nodes,
+//! with a `kswapd` each, the thread that keeps pages free, or a memory cgroup that stands for
+//! all.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
-use std::task::{Poll, Waker};
+use std::task::Poll;
 
+use crate::page_cache::FolioId;
+use crate::reclaim::lruvec::nodes_from;
+use crate::reclaim::node::{DirtyShare, Node, NodePages, Watermarks};
 use crate::reclaim::scan::{CLUSTER_PAGES, Reclaimer, Scan};
 use crate::reclaim::{Lru, Memory};
 use crate::vfs::{Host, Vfs};
+use crate::write_back::Settings;
 
 /// Reclaims before a page is charged in spite of the limit (`MAX_RECLAIM_RETRIES`).
 const RECLAIMS_MAX: u32 = 16;
@@ -15,80 +20,14 @@ const RECLAIMS_MAX: u32 = 16;
 /// The memory cgroup whose pages are all pages.
 const ROOT: u16 = 0;
 
-/// Watermarks of free pages, for memory in one zone (`/proc/zoneinfo`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Watermarks {
-    /// Below it, a task that needs a page reclaims itself.
-    pub min: u64,
-    /// Below it, `kswapd` is woken.
-    pub low: u64,
-    /// From it on, `kswapd` sleeps.
-    pub high: u64,
-}
-
-impl Watermarks {
-    /// The watermarks of a machine with `pages` pages. `min_free_kbytes` is four times the
-    /// square root of the memory in KiB, from 128 KiB to 256 MiB;
-    /// `watermark_scale_factor` is the default of 0.1 %.
-    pub fn of(pages: u64) -> Watermarks {
-        let min_free_kib = pages.saturating_mul(4 * 16).isqrt().clamp(128, 262_144);
-        let min = min_free_kib / 4;
-        let step = (min / 4).max(pages / 1000);
-        Watermarks {
-            min,
-            low: min + step,
-            high: min + 2 * step,
-        }
-    }
-}
-
-/// Pages of memory, by the node that they are on.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NodePages(Vec<u64>);
-
-impl NodePages {
-    /// How many there are.
-    pub fn total(&self) -> u64 {
-        self.0.iter().sum()
-    }
-
-    fn add(&mut self, node: u8, pages: u64) {
-        let node = usize::from(node);
-        if self.0.len() <= node {
-            self.0.resize(node + 1, 0);
-        }
-        self.0[node] += pages;
-    }
-
-    /// Takes this many out, of each node in the proportion of what it has. `None` if there are
-    /// fewer.
-    pub fn split(&mut self, pages: u64) -> Option<NodePages> {
-        let (mut left, mut total) = (pages, self.total());
-        if pages > total {
-            return None;
-        }
-        let mut taken = NodePages::default();
-        for (node, there) in (0..).zip(&mut self.0) {
-            let share = match total {
-                0 => 0,
-                _ => (u128::from(*there) * u128::from(left)).div_ceil(u128::from(total)) as u64,
-            };
-            total -= *there;
-            *there -= share;
-            left -= share;
-            taken.add(node, share);
-        }
-        Some(taken)
-    }
-}
-
-/// A memory node of the machine, the memory of one socket.
+/// Pages that are needed.
 #[derive(Clone, Copy, Debug)]
-struct Node {
+struct Wanted {
     pages: u64,
-    /// They do not change.
-    marks: Watermarks,
-    used: u64,
+    /// The node of the CPU.
+    near: u8,
+    /// They are going to be dirty (`__GFP_WRITE`).
+    will_be_dirty: bool,
 }
 
 /// The pages charged to the limit.
@@ -97,33 +36,24 @@ pub(super) struct Charge {
     memory: Memory,
     /// A memory cgroup has one.
     nodes: Vec<Node>,
-    /// The waker of a sleeping `kswapd`.
-    kswapd: Option<Waker>,
-    kswapd_wanted: bool,
+    dirty_share: DirtyShare,
 }
 
 impl Charge {
-    pub(super) fn new(memory: Memory) -> Charge {
+    pub(super) fn new(memory: Memory, settings: &Settings) -> Charge {
         let (pages, nodes) = match memory {
             Memory::Machine { pages, nodes } => (pages, nodes.max(1)),
             Memory::Cgroup { max_pages } => (max_pages, 1),
         };
-        let (marks, parts) = (Watermarks::of(pages), u64::from(nodes));
-        let node = Node {
-            pages: pages / parts,
-            marks: Watermarks {
-                min: marks.min / parts,
-                low: marks.low / parts,
-                high: marks.high / parts,
-            },
-            used: 0,
-        };
         Charge {
             memory,
-            nodes: vec![node; usize::from(nodes)],
-            kswapd: None,
-            kswapd_wanted: false,
+            nodes: vec![Node::one_of(nodes, pages); usize::from(nodes)],
+            dirty_share: DirtyShare::new(settings),
         }
+    }
+
+    pub(super) fn count_nodes(&self) -> u8 {
+        self.nodes.len() as u8
     }
 
     pub(super) fn has_remote_nodes(&self) -> bool {
@@ -138,19 +68,21 @@ impl Charge {
     /// returns their node. Otherwise returns who must reclaim (`try_charge_memcg`,
     /// `__alloc_pages`).
     #[inline]
-    fn charge(&mut self, pages: u64, others: u64, near: u8) -> Result<u8, Reclaimer> {
+    fn charge(&mut self, wanted: Wanted, others: u64) -> Result<u8, Reclaimer> {
+        let Wanted { pages, near, .. } = wanted;
         let at = usize::from(near);
         let is_plenty =
             at < self.nodes.len() && self.free_of(at, others) >= self.nodes[at].marks.low + pages;
-        if is_plenty && !self.is_cgroup() {
+        if is_plenty && !self.is_cgroup() && self.is_dirty_ok(at, wanted, others) {
             self.nodes[at].used += pages;
             return Ok(near);
         }
-        self.charge_when_short(pages, others, near)
+        self.charge_when_short(wanted, others)
     }
 
     #[inline(never)]
-    fn charge_when_short(&mut self, pages: u64, others: u64, near: u8) -> Result<u8, Reclaimer> {
+    fn charge_when_short(&mut self, wanted: Wanted, others: u64) -> Result<u8, Reclaimer> {
+        let pages = wanted.pages;
         if self.is_cgroup() {
             if pages > self.free_of(0, others) {
                 return Err(Reclaimer::Cgroup);
@@ -158,45 +90,53 @@ impl Charge {
             self.nodes[0].used += pages;
             return Ok(0);
         }
-        let node = match self.nearest_above(|marks| marks.low + pages, others, near) {
-            Some(node) => Some(node),
-            None => {
-                self.wake_kswapd();
-                self.nearest_above(|marks| marks.min + pages, others, near)
-            }
+        let is_above = |charge: &Charge, node: usize, mark: fn(&Watermarks) -> u64| {
+            charge.free_of(node, others) >= mark(&charge.nodes[node].marks) + pages
         };
+        let first = self.nearest(wanted.near, |node| {
+            is_above(self, node, |marks| marks.low) && self.is_dirty_ok(node, wanted, others)
+        });
+        let node = first.or_else(|| {
+            self.wake_kswapds(others);
+            // Rather too many dirty pages on a node than no page.
+            self.nearest(wanted.near, |node| is_above(self, node, |marks| marks.min))
+        });
         let node = node.ok_or(Reclaimer::Direct)?;
         self.nodes[usize::from(node)].used += pages;
         Ok(node)
     }
 
-    /// The first node with this many free pages, from the one that is near to the CPU on
+    /// The first node that suits, from the one that is near to the CPU on
     /// (`get_page_from_freelist` with the zonelist of a node).
-    fn nearest_above(
-        &self,
-        wanted: impl Fn(&Watermarks) -> u64,
-        others: u64,
-        near: u8,
-    ) -> Option<u8> {
-        let nodes = self.nodes.len();
-        let mut in_order = (0..nodes).map(|further| (usize::from(near) + further) % nodes);
-        let found =
-            in_order.find(|node| self.free_of(*node, others) >= wanted(&self.nodes[*node].marks));
-        found.map(|node| node as u8)
+    fn nearest(&self, near: u8, suits: impl Fn(usize) -> bool) -> Option<u8> {
+        nodes_from(near, self.count_nodes()).find(|&node| suits(usize::from(node)))
     }
 
     /// A node's free pages, if `others` are spread over all nodes.
+    #[inline]
     fn free_of(&self, node: usize, others: u64) -> u64 {
-        let Node { pages, used, .. } = self.nodes[node];
-        let of_others = others / self.nodes.len() as u64;
-        pages.saturating_sub(used).saturating_sub(of_others)
+        self.nodes[node].free(others / self.nodes.len() as u64)
     }
 
-    /// The pages that `kswapd` keeps free; none of a cgroup.
-    fn kept_free(&self) -> u64 {
+    /// Whether a node has no more dirty pages than its share, or none are wanted for that
+    /// (`node_dirty_ok`). Where there is but one node, it is taken in any case.
+    #[inline]
+    fn is_dirty_ok(&self, node: usize, wanted: Wanted, others: u64) -> bool {
+        !wanted.will_be_dirty || !self.has_remote_nodes() || self.is_within_share(node, others)
+    }
+
+    fn is_within_share(&self, node: usize, others: u64) -> bool {
+        let others = others / self.nodes.len() as u64;
+        let all = || self.nodes.iter().map(|node| node.dirtyable(others)).sum();
+        let node = &self.nodes[node];
+        node.dirty <= self.dirty_share.limit(node.dirtyable(others), all)
+    }
+
+    /// The pages that a node's `kswapd` keeps free; none of a cgroup.
+    fn kept_free(&self, node: u8) -> u64 {
         match self.is_cgroup() {
             true => 0,
-            false => self.nodes.iter().map(|node| node.marks.high).sum(),
+            false => self.nodes[usize::from(node)].marks.high,
         }
     }
 
@@ -209,17 +149,18 @@ impl Charge {
         self.nodes[usize::from(node)].used -= pages;
     }
 
-    fn wake_kswapd(&mut self) {
-        self.kswapd_wanted = true;
-        if let Some(waker) = self.kswapd.take() {
-            waker.wake();
+    /// Has each node below its high watermark reclaimed (`wake_all_kswapds`).
+    fn wake_kswapds(&mut self, others: u64) {
+        for node in 0..self.count_nodes() {
+            if !self.is_balanced(node, others) {
+                self.nodes[usize::from(node)].wake_kswapd();
+            }
         }
     }
 
-    /// Whether enough pages are free for `kswapd` to sleep.
-    fn is_balanced(&self, others: u64) -> bool {
-        let free = (0..self.nodes.len()).map(|node| self.free_of(node, others));
-        self.is_cgroup() || free.sum::<u64>() >= self.kept_free()
+    /// Whether enough pages of a node are free for its `kswapd` to sleep (`pgdat_balanced`).
+    fn is_balanced(&self, node: u8, others: u64) -> bool {
+        self.is_cgroup() || self.free_of(usize::from(node), others) >= self.kept_free(node)
     }
 }
 
@@ -243,7 +184,10 @@ impl<H: Host> Vfs<H> {
         // Memory comes page by page, and what is short is reclaimed a cluster at a time.
         for taken in (0..pages).step_by(CLUSTER_PAGES as usize) {
             let cluster = (pages - taken).min(CLUSTER_PAGES);
-            let node = self.charge_pages(cluster);
+            let node = self.charge_pages(cluster, false);
+            if let Some(lru) = &self.lru {
+                lru.borrow_mut().charge.nodes[usize::from(node)].taken += cluster;
+            }
             held.add(node, cluster);
             remote_pages += if node == near { 0 } else { cluster };
         }
@@ -255,47 +199,53 @@ impl<H: Host> Vfs<H> {
     pub fn give_memory(&self, pages: &NodePages) {
         if let Some(lru) = &self.lru {
             let charge = &mut lru.borrow_mut().charge;
-            for (node, pages) in (0..).zip(&pages.0) {
-                charge.uncharge(*pages, node);
+            for (node, pages) in pages.by_node() {
+                charge.uncharge(pages, node);
+                charge.nodes[usize::from(node)].taken -= pages;
             }
         }
         self.write_back.borrow_mut().taken_pages -= pages.total();
     }
 
-    /// Charges a folio of `pages` pages, after reclaim if there is no room. Returns their
-    /// node.
-    pub(crate) fn charge_pages(&self, pages: u64) -> u8 {
+    /// Charges pages, of a folio whose pages are going to be dirty or not, after reclaim if
+    /// there is no room. Returns their node.
+    pub(crate) fn charge_pages(&self, pages: u64, will_be_dirty: bool) -> u8 {
         let near = self.host().node();
         let Some(lru) = &self.lru else { return near };
-        match self.try_charge(lru, (pages, near)) {
+        let wanted = Wanted {
+            pages,
+            near,
+            will_be_dirty,
+        };
+        match self.try_charge(lru, wanted) {
             Ok(node) => node,
-            Err(reclaimer) => self.charge_after_reclaim(lru, (pages, near), reclaimer),
+            Err(reclaimer) => self.charge_after_reclaim(lru, wanted, reclaimer),
         }
     }
 
     #[inline]
-    fn try_charge(&self, lru: &RefCell<Lru>, (pages, near): (u64, u8)) -> Result<u8, Reclaimer> {
+    fn try_charge(&self, lru: &RefCell<Lru>, wanted: Wanted) -> Result<u8, Reclaimer> {
         let others = self.host().other_pages();
-        lru.borrow_mut().charge.charge(pages, others, near)
+        lru.borrow_mut().charge.charge(wanted, others)
     }
 
     #[inline(never)]
     fn charge_after_reclaim(
         &self,
         lru: &RefCell<Lru>,
-        (pages, near): (u64, u8),
+        wanted: Wanted,
         mut reclaimer: Reclaimer,
     ) -> u8 {
         for _ in 0..RECLAIMS_MAX {
-            self.try_to_free_pages((reclaimer, ROOT), pages);
-            match self.try_charge(lru, (pages, near)) {
+            self.try_to_free_pages((reclaimer, ROOT), wanted.pages);
+            match self.try_charge(lru, wanted) {
                 Ok(node) => return node,
                 Err(next) => reclaimer = next,
             }
         }
-        self.try_to_free_pages((reclaimer, ROOT), pages);
-        lru.borrow_mut().charge.force(pages, near);
-        near
+        self.try_to_free_pages((reclaimer, ROOT), wanted.pages);
+        lru.borrow_mut().charge.force(wanted.pages, wanted.near);
+        wanted.near
     }
 
     /// Gives back what was charged for a folio that was not added.
@@ -305,38 +255,60 @@ impl<H: Host> Vfs<H> {
         }
     }
 
-    /// A run of the thread `kswapd`, which keeps pages free: sleeps until it is woken, and
-    /// reclaims.
-    pub async fn kswapd(&self) {
+    /// Pages of a folio became dirty.
+    pub(crate) fn node_dirtied(&self, folio: FolioId, pages: u64) {
+        self.change_dirty(folio, |dirty| *dirty += pages);
+    }
+
+    /// Pages of a folio are dirty no more, because they were written or dropped.
+    pub(crate) fn node_cleaned(&self, folio: FolioId, pages: u64) {
+        self.change_dirty(folio, |dirty| *dirty -= pages);
+    }
+
+    /// Changes how many pages of a folio's node are dirty or under write-back, which is asked
+    /// for only where there are several.
+    #[inline]
+    fn change_dirty(&self, folio: FolioId, change: impl FnOnce(&mut u64)) {
+        let Some(lru) = &self.lru else { return };
+        let lru = &mut *lru.borrow_mut();
+        if lru.charge.has_remote_nodes() {
+            let node = usize::from(lru.lists.entry(folio).node);
+            change(&mut lru.charge.nodes[node].dirty);
+        }
+    }
+
+    /// A run of a node's thread `kswapd`, which keeps pages free: sleeps until it is woken,
+    /// and reclaims.
+    pub async fn kswapd(&self, node: u8) {
         poll_fn(|context| {
             let Some(lru) = &self.lru else {
                 return Poll::Pending;
             };
-            let charge = &mut lru.borrow_mut().charge;
-            if std::mem::take(&mut charge.kswapd_wanted) {
+            let of = &mut lru.borrow_mut().charge.nodes[usize::from(node)];
+            if std::mem::take(&mut of.is_kswapd_wanted) {
                 return Poll::Ready(());
             }
-            charge.kswapd = Some(context.waker().clone());
+            of.kswapd = Some(context.waker().clone());
             Poll::Pending
         })
         .await;
-        self.balance_pgdat();
+        self.balance_pgdat(node);
     }
 
-    /// Reclaims until the high watermark is reached, or nothing more can be freed.
-    fn balance_pgdat(&self) {
+    /// Reclaims until a node's high watermark is reached, or nothing more can be freed.
+    fn balance_pgdat(&self, node: u8) {
         let is_balanced = || {
             let others = self.host().other_pages();
             let lru = self.lru.as_ref();
-            lru.is_none_or(|lru| lru.borrow().charge.is_balanced(others))
+            lru.is_none_or(|lru| lru.borrow().charge.is_balanced(node, others))
         };
         let lru = self.lru.as_ref();
-        let wanted = lru.map_or(0, |lru| lru.borrow().charge.kept_free());
+        let wanted = lru.map_or(0, |lru| lru.borrow().charge.kept_free(node));
         let mut scan = Scan::new((Reclaimer::Kswapd, ROOT), wanted.max(CLUSTER_PAGES));
         while scan.priority >= 1 && !is_balanced() {
             scan.scanned = 0;
             scan.reclaimed = 0;
-            self.shrink_node(&mut scan);
+            self.shrink_node(&mut scan, node);
             if scan.scanned < scan.wanted || scan.reclaimed == 0 {
                 scan.priority -= 1;
             }
@@ -349,43 +321,72 @@ impl<H: Host> Vfs<H> {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
+
+    fn charge_of_two(pages: u64) -> Charge {
+        let memory = Memory::Machine { pages, nodes: 2 };
+        Charge::new(memory, &Settings::with_memory(pages))
+    }
+
+    fn near(pages: u64, near: u8) -> Wanted {
+        Wanted {
+            pages,
+            near,
+            will_be_dirty: false,
+        }
+    }
 
     #[test]
     fn pages_come_from_the_near_node_then_from_the_next() {
-        let memory = Memory::Machine {
-            pages: 2_000_000,
-            nodes: 2,
-        };
-        let mut charge = Charge::new(memory);
+        let mut charge = charge_of_two(2_000_000);
         let low = Watermarks::of(2_000_000).low / 2;
-        assert_eq!(charge.charge(1_000_000 - low, 0, 1), Ok(1));
-        assert_eq!(charge.charge(1, 0, 1), Ok(0));
-        assert!(!charge.kswapd_wanted);
-        assert_eq!(charge.charge(999_999 - low, 0, 1), Ok(0));
+        assert_eq!(charge.charge(near(1_000_000 - low, 1), 0), Ok(1));
+        assert_eq!(charge.charge(near(1, 1), 0), Ok(0));
+        let are_wanted =
+            |charge: &Charge| [0, 1].map(|node: usize| charge.nodes[node].is_kswapd_wanted);
+        assert_eq!(are_wanted(&charge), [false, false]);
+        assert_eq!(charge.charge(near(999_999 - low, 1), 0), Ok(0));
         // Both are at the low watermark: the near one gives its last pages.
-        assert_eq!(charge.charge(1, 0, 1), Ok(1));
-        assert!(charge.kswapd_wanted && !charge.is_balanced(0));
-        assert_eq!(charge.charge(low, 0, 1), Err(Reclaimer::Direct));
+        assert_eq!(charge.charge(near(1, 1), 0), Ok(1));
+        assert_eq!(are_wanted(&charge), [true, true]);
+        assert!(!charge.is_balanced(0, 0) && !charge.is_balanced(1, 0));
+        assert_eq!(charge.charge(near(low, 1), 0), Err(Reclaimer::Direct));
         charge.uncharge(500_000, 0);
-        assert!(charge.is_balanced(0));
-        assert_eq!(charge.charge(1, 0, 1), Ok(0));
+        assert!(charge.is_balanced(0, 0) && !charge.is_balanced(1, 0));
+        assert_eq!(charge.charge(near(1, 1), 0), Ok(0));
     }
 
-    proptest! {
-        #[test]
-        fn what_is_split_is_a_whole(counts in prop::collection::vec(0..1000_u64, 0..5), share in 0..=100_u64) {
-            let held = NodePages(counts);
-            let pages = held.total() * share / 100;
-            let mut left = held.clone();
-            prop_assert_eq!(left.split(held.total() + 1), None);
-            let taken = left.split(pages).expect("there are this many");
-            prop_assert_eq!((taken.total(), left.total()), (pages, held.total() - pages));
-            for (node, there) in held.0.iter().enumerate() {
-                prop_assert_eq!(taken.0[node] + left.0[node], *there);
-            }
-        }
+    /// A node with its share of dirty pages is passed over for more, and taken if no other is
+    /// left; only those below their watermark are reclaimed for that.
+    #[test]
+    fn a_node_takes_dirty_pages_up_to_its_share() {
+        let mut charge = charge_of_two(2_000_000);
+        let marks = charge.nodes[0].marks;
+        let dirty = Wanted {
+            will_be_dirty: true,
+            ..near(1, 0)
+        };
+        let share = (1_000_000 - marks.high) / 5;
+        charge.nodes[0].dirty = share;
+        assert_eq!(charge.charge(dirty, 0), Ok(0));
+        charge.nodes[0].dirty = share + 1;
+        assert_eq!(charge.charge(dirty, 0), Ok(1));
+        assert_eq!(
+            charge.charge(near(1, 0), 0),
+            Ok(0),
+            "others still come from it"
+        );
+        charge.force(1_000_000 - marks.low, 1);
+        assert_eq!(charge.charge(dirty, 0), Ok(0));
+        let wanted = charge.nodes.iter().map(|node| node.is_kswapd_wanted);
+        assert!(wanted.eq([false, true]));
+        let memory = Memory::Machine {
+            pages: 1_000_000,
+            nodes: 1,
+        };
+        let mut alone = Charge::new(memory, &Settings::with_memory(1_000_000));
+        alone.nodes[0].dirty = 1_000_000;
+        assert_eq!(alone.charge(dirty, 0), Ok(0));
+        assert!(!alone.nodes[0].is_kswapd_wanted);
     }
 }

@@ -1,8 +1,9 @@
 //! LRU lists of folios, linked through an entry for each folio.
 
 use crate::page_cache::FolioId;
+use crate::reclaim::lruvec::{ByLruvec, Lruvec, Lruvecs};
 
-/// The number of lists of a memory cgroup: active and inactive, or four generations.
+/// The number of lists of a memory cgroup on a node: active and inactive, or four generations.
 pub(super) const LISTS: usize = 4;
 
 /// Flags of a folio that only reclaim uses (`PG_*`).
@@ -39,7 +40,7 @@ pub(super) struct LruEntry {
 }
 
 impl LruEntry {
-    const fn new(order: u8, node: u8, group: u16) -> LruEntry {
+    const fn new(order: u8, Lruvec { node, group }: Lruvec) -> LruEntry {
         LruEntry {
             newer: FolioId::NONE,
             older: FolioId::NONE,
@@ -56,6 +57,15 @@ impl LruEntry {
     pub(super) fn pages(&self) -> u64 {
         1 << self.order
     }
+
+    /// Whose lists it belongs on.
+    #[inline]
+    pub(super) fn lruvec(&self) -> Lruvec {
+        Lruvec {
+            node: self.node,
+            group: self.group,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -65,16 +75,16 @@ struct List {
     pages: u64,
 }
 
-/// The lists of each memory cgroup (`struct lruvec`), and the entries of all folios.
+/// The lists of each memory cgroup on each node, and the entries of all folios.
 #[derive(Debug)]
 pub(super) struct Lists {
     entries: Vec<LruEntry>,
-    lists: Vec<[List; LISTS]>,
+    lists: ByLruvec<[List; LISTS]>,
 }
 
 impl Lists {
-    /// Empty lists of this many memory cgroups.
-    pub(super) fn new(groups: usize) -> Lists {
+    /// Empty lists of each.
+    pub(super) fn new(lruvecs: Lruvecs) -> Lists {
         let empty = List {
             newest: FolioId::NONE,
             oldest: FolioId::NONE,
@@ -82,18 +92,18 @@ impl Lists {
         };
         Lists {
             entries: Vec::new(),
-            lists: vec![[empty; LISTS]; groups],
+            lists: ByLruvec::new(lruvecs, |_| [empty; LISTS]),
         }
     }
 
-    /// Resets the entry of a folio that was just added to the page cache, on that memory
-    /// node and charged to that memory cgroup.
-    pub(super) fn begin(&mut self, id: FolioId, order: u8, (node, group): (u8, u16)) {
-        let entry = LruEntry::new(order, node, group);
+    /// Resets the entry of a folio that was just added to the page cache.
+    pub(super) fn begin(&mut self, id: FolioId, order: u8, of: Lruvec) {
+        let entry = LruEntry::new(order, of);
         match self.entries.get_mut(id.number()) {
             Some(reused) => *reused = entry,
             None => {
-                self.entries.resize(id.number(), LruEntry::new(0, 0, 0));
+                let unused = LruEntry::new(0, Lruvec { node: 0, group: 0 });
+                self.entries.resize(id.number(), unused);
                 self.entries.push(entry);
             }
         }
@@ -120,14 +130,14 @@ impl Lists {
         self.entry_mut(id).state &= !states;
     }
 
-    /// Pages in a list of a memory cgroup.
-    pub(super) fn pages(&self, group: u16, list: usize) -> u64 {
-        self.lists[usize::from(group)][list].pages
+    /// Pages in a list of a memory cgroup on a node.
+    pub(super) fn pages(&self, of: Lruvec, list: usize) -> u64 {
+        self.lists[of][list].pages
     }
 
     /// The folio of a list that is scanned first.
-    pub(super) fn oldest(&self, group: u16, list: usize) -> Option<FolioId> {
-        let oldest = self.lists[usize::from(group)][list].oldest;
+    pub(super) fn oldest(&self, of: Lruvec, list: usize) -> Option<FolioId> {
+        let oldest = self.lists[of][list].oldest;
         (oldest != FolioId::NONE).then_some(oldest)
     }
 
@@ -143,10 +153,10 @@ impl Lists {
         self.link(list, id, oldest, FolioId::NONE);
     }
 
-    /// That list of the memory cgroup that a folio is charged to.
+    /// That list of the memory cgroup and the node that a folio is charged to.
     fn list_of(&mut self, id: FolioId, list: usize) -> &mut List {
-        let group = usize::from(self.entry(id).group);
-        &mut self.lists[group][list]
+        let of = self.entry(id).lruvec();
+        &mut self.lists[of][list]
     }
 
     fn link(&mut self, list: usize, id: FolioId, newer: FolioId, older: FolioId) {
@@ -195,22 +205,24 @@ mod tests {
 
     use super::{LISTS, Lists, state};
     use crate::page_cache::FolioId;
+    use crate::reclaim::lruvec::{Lruvec, Lruvecs};
 
     proptest! {
         #[test]
         fn lists_are_queues(steps in prop::collection::vec((0..40_u32, 0..LISTS, any::<bool>()), 0..200)) {
-            const GROUPS: usize = 2;
-            let mut lists = Lists::new(GROUPS);
-            // Lists of the first group, then those of the second.
-            let mut queues: [VecDeque<FolioId>; GROUPS * LISTS] = Default::default();
-            let group_of = |number: u32| (number % GROUPS as u32) as u16;
-            let of_queue = |at: usize| ((at / LISTS) as u16, at % LISTS);
+            const LRUVECS: Lruvecs = Lruvecs { nodes: 2, groups: 2 };
+            let mut lists = Lists::new(LRUVECS);
+            // Lists of the first group on the first node, then those of the second.
+            let mut queues: [VecDeque<FolioId>; 4 * LISTS] = Default::default();
+            let of_folio = |number: u32| number as usize % LRUVECS.count();
+            let of_queue = |at: usize| (LRUVECS.at(at / LISTS), at % LISTS);
             for number in 0..40 {
-                lists.begin(FolioId::from_number(number), 0, (0, group_of(number)));
+                let of: Lruvec = LRUVECS.at(of_folio(number));
+                lists.begin(FolioId::from_number(number), 0, of);
             }
             for (number, list, newest) in steps {
                 let id = FolioId::from_number(number);
-                let queue = usize::from(group_of(number)) * LISTS + list;
+                let queue = of_folio(number) * LISTS + list;
                 if lists.has(id, state::LRU) {
                     lists.remove(id);
                     queues.iter_mut().for_each(|queue| queue.retain(|&other| other != id));
@@ -222,18 +234,18 @@ mod tests {
                     queues[queue].push_back(id);
                 }
                 for (at, queue) in queues.iter().enumerate() {
-                    let (group, list) = of_queue(at);
-                    prop_assert_eq!(lists.oldest(group, list), queue.back().copied());
-                    prop_assert_eq!(lists.pages(group, list), queue.len() as u64);
+                    let (of, list) = of_queue(at);
+                    prop_assert_eq!(lists.oldest(of, list), queue.back().copied());
+                    prop_assert_eq!(lists.pages(of, list), queue.len() as u64);
                 }
             }
             for (at, mut queue) in queues.into_iter().enumerate() {
-                let (group, list) = of_queue(at);
+                let (of, list) = of_queue(at);
                 while let Some(id) = queue.pop_back() {
-                    prop_assert_eq!(lists.oldest(group, list), Some(id));
+                    prop_assert_eq!(lists.oldest(of, list), Some(id));
                     lists.remove(id);
                 }
-                prop_assert_eq!(lists.oldest(group, list), None);
+                prop_assert_eq!(lists.oldest(of, list), None);
             }
         }
     }

@@ -10,6 +10,7 @@ use std::cell::RefCell;
 use crate::PAGE_BYTES;
 use crate::page_cache::FolioId;
 use crate::reclaim::Lru;
+use crate::reclaim::lruvec::Lruvec;
 use crate::reclaim::scan::{CLUSTER_PAGES, PRIORITY_FIRST, Reclaimer};
 use crate::vfs::{Host, Vfs};
 use crate::write_back::{GroupMemory, HZ};
@@ -168,9 +169,9 @@ struct Group {
     subtree: Vec<u16>,
     /// Cached pages at the last flush of statistics.
     seen_cached: u64,
-    /// The place in `subtree` where reclaim for this group's limit goes on
+    /// By node, the place in `subtree` where reclaim for this group's limit goes on
     /// (`mem_cgroup_iter` with a cookie).
-    next: usize,
+    next: Vec<usize>,
 }
 
 impl Group {
@@ -188,7 +189,7 @@ pub(super) struct Groups(Vec<Group>);
 
 impl Groups {
     /// The root, and these groups in it; each follows its parent.
-    pub(super) fn new(below: &[MemoryGroup]) -> Groups {
+    pub(super) fn new(below: &[MemoryGroup], nodes: u8) -> Groups {
         debug_assert!(below.len() <= MemoryGroup::COUNT_MAX);
         let all = std::iter::once(MemoryGroup::in_group(0)).chain(below.iter().copied());
         let groups = all.map(|of| Group {
@@ -198,7 +199,7 @@ impl Groups {
             counts: MemoryGroupCounts::default(),
             subtree: Vec::new(),
             seen_cached: 0,
-            next: 0,
+            next: vec![0; usize::from(nodes)],
         });
         let mut groups = Groups(groups.collect());
         for group in 0..groups.0.len() as u16 {
@@ -221,12 +222,14 @@ impl Groups {
         &self.0[usize::from(group)].subtree
     }
 
-    /// The group where the next round of reclaim for a group's limit begins, and goes on.
-    pub(super) fn next_to_scan(&mut self, target: u16) -> u16 {
-        let target = &mut self.0[usize::from(target)];
-        let next = target.subtree[target.next];
-        target.next = (target.next + 1) % target.subtree.len();
-        next
+    /// The group whose pages on a node the next round of reclaim for a group's limit begins
+    /// with, and goes on.
+    pub(super) fn next_to_scan(&mut self, Lruvec { node, group }: Lruvec) -> Lruvec {
+        let target = &mut self.0[usize::from(group)];
+        let next = &mut target.next[usize::from(node)];
+        let group = target.subtree[*next];
+        *next = (*next + 1) % target.subtree.len();
+        Lruvec { node, group }
     }
 
     /// The groups above a group, the root last.
@@ -606,7 +609,7 @@ mod tests {
             max_pages,
             high_pages,
         });
-        Groups::new(&below.collect::<Vec<_>>())
+        Groups::new(&below.collect::<Vec<_>>(), 1)
     }
 
     #[test]

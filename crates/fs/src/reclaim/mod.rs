@@ -8,20 +8,25 @@ mod active_inactive;
 mod generations;
 mod kswapd;
 mod list;
+mod lruvec;
 mod memcg;
+mod node;
 mod pressure;
 mod scan;
 mod shadow;
 
 use crate::page_cache::{FOLIO_BATCH, FolioId, PageCache, flag};
 use crate::vfs::{Host, Vfs};
+use crate::write_back::Settings;
 use active_inactive::ActiveInactive;
 use generations::Generations;
 use list::{Lists, state};
+use lruvec::{ByLruvec, Lruvecs};
 use shadow::Shadow;
 
 pub use active_inactive::LruStatistics;
-pub use kswapd::{NodePages, Watermarks};
+pub(crate) use lruvec::Lruvec;
+pub use node::{NodePages, Watermarks};
 pub(crate) use pressure::{DEFAULT_PERCENT as CACHE_PRESSURE_PERCENT, Shrinker};
 
 pub use memcg::{MEMORY_FILES, MemoryFile, MemoryGroup, MemoryGroupCounts, OverHigh};
@@ -45,9 +50,10 @@ pub enum Memory {
         /// Pages.
         max_pages: u64,
     },
-    /// The machine's memory: below its watermarks `kswapd` runs, and then tasks that need a
-    /// page reclaim themselves. Pages are taken from the node near to the CPU, and from the
-    /// next one if it has none free ([`Host::node`]).
+    /// The machine's memory. Pages are taken from the node near to the CPU ([`Host::node`]),
+    /// and from the next one if that has none free, or if they are going to be dirty and it
+    /// has its share of dirty pages. Where no node has any, those below their watermarks are
+    /// reclaimed by a `kswapd` each, and then tasks that need a page reclaim themselves.
     Machine {
         /// Pages of the machine.
         pages: u64,
@@ -65,15 +71,6 @@ pub(crate) enum Origin {
     Write,
     /// A fault in a mapping without advice.
     Fault,
-}
-
-/// Where the pages of a folio are charged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Charged {
-    /// The memory node.
-    pub(crate) node: u8,
-    /// The memory cgroup.
-    pub(crate) group: u16,
 }
 
 /// The state of the policy.
@@ -103,48 +100,63 @@ impl Batches {
 /// The LRU lists of all cached folios, and the memory charged for them.
 #[derive(Debug)]
 pub(crate) struct Lru {
+    lruvecs: Lruvecs,
     lists: Lists,
-    /// By memory cgroup.
-    policies: Vec<PolicyState>,
+    policies: ByLruvec<PolicyState>,
     batches: Batches,
     /// What the caches of names and inodes have not been shrunk for yet.
     pressure: Pressure,
     charge: kswapd::Charge,
     groups: memcg::Groups,
-    /// By memory cgroup, its statistics at their last flush.
-    flushed: Vec<LruStatistics>,
+    /// Statistics at their last flush.
+    flushed: ByLruvec<LruStatistics>,
 }
 
 impl Lru {
-    pub(crate) fn new(policy: Policy, memory: Memory, groups: &[MemoryGroup]) -> Lru {
-        let groups = memcg::Groups::new(groups);
-        let numbers = 0..groups.count() as u16;
-        let policies = numbers.clone().map(|group| match policy {
+    pub(crate) fn new(
+        policy: Policy,
+        memory: Memory,
+        groups: &[MemoryGroup],
+        settings: &Settings,
+    ) -> Lru {
+        let charge = kswapd::Charge::new(memory, settings);
+        let nodes = charge.count_nodes();
+        let groups = memcg::Groups::new(groups, nodes);
+        let lruvecs = Lruvecs {
+            nodes,
+            groups: groups.count() as u16,
+        };
+        let policies = ByLruvec::new(lruvecs, |of| match policy {
             Policy::ActiveInactive => PolicyState::ActiveInactive(ActiveInactive::default()),
-            Policy::Generations => PolicyState::Generations(Box::new(Generations::new(group))),
+            Policy::Generations => PolicyState::Generations(Box::new(Generations::new(of))),
         });
         Lru {
-            lists: Lists::new(groups.count()),
-            policies: policies.collect(),
+            lruvecs,
+            lists: Lists::new(lruvecs),
+            policies,
             batches: Batches::default(),
-            pressure: Pressure::default(),
-            charge: kswapd::Charge::new(memory),
+            pressure: Pressure::on_nodes(nodes),
+            charge,
             groups,
-            flushed: vec![LruStatistics::default(); numbers.len()],
+            flushed: ByLruvec::new(lruvecs, |_| LruStatistics::default()),
         }
     }
 
     fn has_generations(&self) -> bool {
-        matches!(self.policies[0], PolicyState::Generations(_))
+        matches!(
+            self.policies[Lruvec::default()],
+            PolicyState::Generations(_)
+        )
     }
 
-    /// Sizes of the lists of a memory cgroup and of those below it; all zero with
+    /// Sizes of the lists of a memory cgroup on a node and of those below it; all zero with
     /// generations.
-    fn statistics(&self, group: u16) -> LruStatistics {
+    fn statistics(&self, of: Lruvec) -> LruStatistics {
         let mut sum = LruStatistics::default();
-        for &group in self.groups.subtree(group) {
-            if let PolicyState::ActiveInactive(policy) = &self.policies[usize::from(group)] {
-                sum.add(&policy.statistics(group, &self.lists));
+        for &group in self.groups.subtree(of.group) {
+            let below = Lruvec { group, ..of };
+            if let PolicyState::ActiveInactive(policy) = &self.policies[below] {
+                sum.add(&policy.statistics(below, &self.lists));
             }
         }
         sum
@@ -152,26 +164,27 @@ impl Lru {
 
     /// The statistics for decisions: those of memory cgroups lag behind until they are
     /// flushed.
-    fn seen(&self, group: u16) -> LruStatistics {
-        match group {
-            0 if !self.charge.is_cgroup() => self.statistics(0),
-            group => self.flushed[usize::from(group)],
+    fn seen(&self, of: Lruvec) -> LruStatistics {
+        match of.group {
+            0 if !self.charge.is_cgroup() => self.statistics(of),
+            _ => self.flushed[of],
         }
     }
 
     /// Brings the statistics of memory cgroups up to date.
     fn flush_statistics(&mut self) {
-        for group in 0..self.flushed.len() {
-            self.flushed[group] = self.statistics(group as u16);
+        for of in self.lruvecs.all() {
+            self.flushed[of] = self.statistics(of);
         }
         self.groups.flush_statistics();
     }
 
-    /// Ages the lists of a memory cgroup and of those above it, for pages that become active
-    /// or are evicted (`workingset_age_nonresident`).
-    fn age_nonresident(&mut self, group: u16, pages: u64) {
-        for group in std::iter::once(group).chain(self.groups.above(group)) {
-            if let PolicyState::ActiveInactive(policy) = &mut self.policies[usize::from(group)] {
+    /// Ages the lists of a memory cgroup on a node and of those above it, for pages that
+    /// become active or are evicted (`workingset_age_nonresident`).
+    fn age_nonresident(&mut self, of: Lruvec, pages: u64) {
+        for group in std::iter::once(of.group).chain(self.groups.above(of.group)) {
+            let above = Lruvec { group, ..of };
+            if let PolicyState::ActiveInactive(policy) = &mut self.policies[above] {
                 policy.age += pages;
             }
         }
@@ -183,12 +196,11 @@ impl Lru {
     fn add(
         &mut self,
         cache: &mut PageCache,
-        (id, charged): (FolioId, Charged),
+        (id, of): (FolioId, Lruvec),
         origin: Origin,
         shadow: Option<u32>,
     ) -> bool {
-        let Charged { node, group } = charged;
-        self.lists.begin(id, cache.order(id) as u8, (node, group));
+        self.lists.begin(id, cache.order(id) as u8, of);
         let active = match shadow {
             Some(shadow) if origin != Origin::Write => self.refault(cache, id, origin, shadow),
             _ => false,
@@ -206,13 +218,13 @@ impl Lru {
     /// Handles a refault; whether it made the folio active.
     #[inline(never)]
     fn refault(&mut self, cache: &mut PageCache, id: FolioId, origin: Origin, shadow: u32) -> bool {
-        let group = self.lists.entry(id).group;
-        let shadow = Shadow::unpack(shadow, self.groups.count());
+        let of = self.lists.entry(id).lruvec();
+        let shadow = Shadow::unpack(shadow, self.lruvecs);
         if self.has_generations() {
             let by_fault = origin == Origin::Fault;
-            // A page that comes back in another group counts in none.
-            if let PolicyState::Generations(policy) = &mut self.policies[usize::from(group)]
-                && shadow.group == group
+            // A page that comes back in another group, or on another node, counts in none.
+            if let PolicyState::Generations(policy) = &mut self.policies[of]
+                && shadow.of == of
             {
                 policy.refault(cache, &mut self.lists, id, &shadow, by_fault);
             }
@@ -223,17 +235,17 @@ impl Lru {
 
     /// Handles a refault with active and inactive lists (`workingset_refault`).
     fn refault_by_distance(&mut self, cache: &mut PageCache, id: FolioId, shadow: &Shadow) -> bool {
-        let active_pages = self.seen(shadow.group).active;
-        let evicted_from = &self.policies[usize::from(shadow.group)];
+        let active_pages = self.seen(shadow.of).active;
+        let evicted_from = &self.policies[shadow.of];
         if let PolicyState::ActiveInactive(policy) = evicted_from
             && policy.refault_distance(shadow) > active_pages
         {
             return false;
         }
-        let (group, pages) = (self.lists.entry(id).group, self.lists.entry(id).pages());
+        let (of, pages) = (self.lists.entry(id).lruvec(), self.lists.entry(id).pages());
         self.lists.set(id, state::ACTIVE);
-        self.age_nonresident(group, pages);
-        if let PolicyState::ActiveInactive(policy) = &mut self.policies[usize::from(group)] {
+        self.age_nonresident(of, pages);
+        if let PolicyState::ActiveInactive(policy) = &mut self.policies[of] {
             policy.activated_refaults += pages;
         }
         if shadow.flag {
@@ -244,20 +256,24 @@ impl Lru {
 
     /// The shadow entry of a folio that is evicted for the limit of `target`.
     fn eviction(&mut self, cache: &PageCache, id: FolioId, target: u16) -> u32 {
-        let own = self.lists.entry(id).group;
-        let generations = match &mut self.policies[usize::from(own)] {
+        let own = self.lists.entry(id).lruvec();
+        let target = Lruvec {
+            group: target,
+            ..own
+        };
+        let generations = match &mut self.policies[own] {
             PolicyState::Generations(policy) => Some(policy.eviction(cache, &self.lists, id)),
             PolicyState::ActiveInactive(_) => None,
         };
         let shadow = generations.unwrap_or_else(|| {
-            let age = match &self.policies[usize::from(target)] {
+            let age = match &self.policies[target] {
                 PolicyState::ActiveInactive(policy) => policy.age,
                 PolicyState::Generations(_) => 0,
             };
             self.age_nonresident(target, self.lists.entry(id).pages());
             Shadow::new(age as u32, cache.has(id, flag::WORKINGSET), target)
         });
-        shadow.pack(self.groups.count())
+        shadow.pack(self.lruvecs)
     }
 
     /// Counts a read of a folio (`folio_mark_accessed`).
@@ -268,8 +284,8 @@ impl Lru {
         if !self.lists.has(id, state::REFERENCED) {
             self.lists.set(id, state::REFERENCED);
         } else if !self.lists.has(id, state::ACTIVE) {
-            let (group, pages) = (self.lists.entry(id).group, self.lists.entry(id).pages());
-            self.age_nonresident(group, pages);
+            let (of, pages) = (self.lists.entry(id).lruvec(), self.lists.entry(id).pages());
+            self.age_nonresident(of, pages);
             self.lists.clear(id, state::REFERENCED);
             self.activate(cache, id);
         }
@@ -330,7 +346,7 @@ impl Lru {
             if self.lists.has(id, state::LRU) {
                 self.take(id);
                 self.lists.clear(id, state::ACTIVE);
-                match &mut self.policies[usize::from(self.lists.entry(id).group)] {
+                match &mut self.policies[self.lists.entry(id).lruvec()] {
                     PolicyState::ActiveInactive(_) => {
                         self.lists.push_oldest(active_inactive::INACTIVE, id);
                     }
@@ -355,7 +371,7 @@ impl Lru {
 
     /// Puts a folio on the list where it belongs (`lruvec_add_folio`).
     fn insert(&mut self, cache: &PageCache, id: FolioId) {
-        match &mut self.policies[usize::from(self.lists.entry(id).group)] {
+        match &mut self.policies[self.lists.entry(id).lruvec()] {
             PolicyState::ActiveInactive(_) => {
                 let list = ActiveInactive::list_of(&self.lists, id);
                 self.lists.push_newest(list, id);
@@ -366,7 +382,7 @@ impl Lru {
 
     /// Removes a folio from its list.
     fn take(&mut self, id: FolioId) {
-        match &mut self.policies[usize::from(self.lists.entry(id).group)] {
+        match &mut self.policies[self.lists.entry(id).lruvec()] {
             PolicyState::ActiveInactive(_) => self.lists.remove(id),
             PolicyState::Generations(policy) => policy.remove(&mut self.lists, id),
         }
@@ -387,7 +403,12 @@ impl Lru {
 impl<H: Host> Vfs<H> {
     /// Sizes of the lists; `None` if memory is not limited.
     pub fn lru_statistics(&self) -> Option<LruStatistics> {
-        self.lru.as_ref().map(|lru| lru.borrow().statistics(0))
+        let lru = self.lru.as_ref()?.borrow();
+        let mut sum = LruStatistics::default();
+        for of in lru.lruvecs.of_group(0, 0) {
+            sum.add(&lru.statistics(of));
+        }
+        Some(sum)
     }
 
     /// Brings the statistics of memory cgroups up to date, which Linux does every 2 s
@@ -411,7 +432,9 @@ impl<H: Host> Vfs<H> {
     pub fn take_pressure(&self) -> Pressure {
         let lru = self.lru.as_ref();
         lru.map_or_else(Pressure::default, |lru| {
-            std::mem::take(&mut lru.borrow_mut().pressure)
+            let lru = &mut *lru.borrow_mut();
+            let none = Pressure::on_nodes(lru.lruvecs.nodes);
+            std::mem::replace(&mut lru.pressure, none)
         })
     }
 
@@ -432,15 +455,11 @@ impl<H: Host> Vfs<H> {
 
     /// Adds a folio that was added to the page cache. If that is a refault, whether the folio
     /// became active.
-    pub(crate) fn lru_added(
-        &self,
-        (id, charged): (FolioId, Charged),
-        origin: Origin,
-    ) -> Option<bool> {
+    pub(crate) fn lru_added(&self, (id, of): (FolioId, Lruvec), origin: Origin) -> Option<bool> {
         let mut lru = self.lru.as_ref()?.borrow_mut();
         let mut cache = self.cache.borrow_mut();
         let shadow = cache.take_shadow(id);
-        let active = lru.add(&mut cache, (id, charged), origin, shadow);
+        let active = lru.add(&mut cache, (id, of), origin, shadow);
         shadow.filter(|_| origin != Origin::Write)?;
         Some(active)
     }

@@ -10,20 +10,39 @@ const BATCH: u64 = 1024;
 /// What of a cache is looked at for each page that is, in percent (`vfs_cache_pressure`).
 pub(crate) const DEFAULT_PERCENT: u64 = 100;
 
-/// Rounds of reclaim that caches have not been shrunk for yet, by priority.
+/// Rounds of reclaim that caches have not been shrunk for yet, each on one memory node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pressure([u32; PRIORITY_FIRST as usize + 1]);
+pub struct Pressure {
+    /// By priority.
+    rounds: [u32; PRIORITY_FIRST as usize + 1],
+    nodes: u8,
+}
 
 impl Pressure {
+    /// None yet on any of so many nodes.
+    pub(crate) fn on_nodes(nodes: u8) -> Pressure {
+        Pressure {
+            nodes,
+            ..Pressure::default()
+        }
+    }
+
+    /// How many of these objects are on one node, over which they are spread evenly: no
+    /// object has a node here.
+    pub(crate) fn of_node(self, objects: u64) -> u64 {
+        objects / u64::from(self.nodes.max(1))
+    }
+
     pub(crate) fn add_round(&mut self, priority: u32) {
-        let rounds = &mut self.0[priority as usize];
+        let rounds = &mut self.rounds[priority as usize];
         *rounds = rounds.saturating_add(1);
     }
 
     /// The priority of each round, the least urgent first.
     pub(crate) fn rounds(self) -> impl Iterator<Item = u32> {
         let priorities = (0..=PRIORITY_FIRST).rev();
-        priorities.flat_map(move |priority| (0..self.0[priority as usize]).map(move |_| priority))
+        priorities
+            .flat_map(move |priority| (0..self.rounds[priority as usize]).map(move |_| priority))
     }
 }
 

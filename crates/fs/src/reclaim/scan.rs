@@ -5,7 +5,7 @@ use crate::event::Event;
 use crate::fault::Mapping;
 use crate::page_cache::{FolioId, PageCache, flag};
 use crate::reclaim::list::{NO_GENERATION, state};
-use crate::reclaim::{Lru, PolicyState, active_inactive, generations};
+use crate::reclaim::{Lru, Lruvec, PolicyState, active_inactive, generations};
 use crate::vfs::{Host, Vfs};
 
 /// The first round scans one page in `1 << PRIORITY_FIRST` (`DEF_PRIORITY`).
@@ -96,20 +96,25 @@ impl<H: Host> Vfs<H> {
         scan.reclaimed
     }
 
+    /// Rounds over all nodes, from the one near to the CPU on (`do_try_to_free_pages`).
     fn scan_rounds(&self, scan: &mut Scan) {
+        let (lruvecs, near) = (self.with_lru(|lru, _| lru.lruvecs), self.host().node());
         loop {
             scan.scanned = 0;
-            self.shrink_node(scan);
+            for of in lruvecs.of_group(scan.target, near) {
+                self.shrink_node(scan, of.node);
+            }
             if scan.is_done() || scan.priority == 0 {
                 break;
             }
             scan.priority -= 1;
         }
         self.with_lru(|lru, _| {
-            let seen = lru.seen(scan.target);
-            let policy = &mut lru.policies[usize::from(scan.target)];
-            if let PolicyState::ActiveInactive(policy) = policy {
-                policy.snapshot_refaults(&seen);
+            for of in lruvecs.of_group(scan.target, near) {
+                let seen = lru.seen(of);
+                if let PolicyState::ActiveInactive(policy) = &mut lru.policies[of] {
+                    policy.snapshot_refaults(&seen);
+                }
             }
         });
     }
@@ -123,45 +128,48 @@ impl<H: Host> Vfs<H> {
         f(&mut lru.borrow_mut(), &mut self.cache.borrow_mut())
     }
 
-    /// One round over the lists of all groups below the one that is reclaimed from. A task
-    /// ends it when enough is freed, and the next goes on from there (`shrink_node`,
-    /// `shrink_node_memcgs`). With generations Linux has a list of groups for memory pressure
-    /// on the machine, which gives the same turns (`shrink_many`).
-    pub(super) fn shrink_node(&self, scan: &mut Scan) {
+    /// One round over the lists of all groups below the one that is reclaimed from, on one
+    /// node. A task ends it when enough is freed, and the next goes on from there
+    /// (`shrink_node`, `shrink_node_memcgs`). With generations Linux has a list of groups for
+    /// memory pressure on the machine, which gives the same turns (`shrink_many`).
+    pub(super) fn shrink_node(&self, scan: &mut Scan, node: u8) {
+        let target = Lruvec {
+            node,
+            group: scan.target,
+        };
         let groups = self.with_lru(|lru, _| {
             if scan.reclaimer != Reclaimer::Cgroup {
                 lru.pressure.add_round(scan.priority);
             }
-            let seen = lru.seen(scan.target);
-            let policy = &lru.policies[usize::from(scan.target)];
-            if let PolicyState::ActiveInactive(policy) = policy {
+            let seen = lru.seen(target);
+            if let PolicyState::ActiveInactive(policy) = &lru.policies[target] {
                 scan.may_deactivate = scan.force_deactivate || policy.may_deactivate(&seen);
             }
             lru.groups.subtree(scan.target).len()
         });
         for _ in 0..groups {
-            let group = self.with_lru(|lru, _| lru.groups.next_to_scan(scan.target));
-            self.shrink_lruvec(scan, group);
+            let of = self.with_lru(|lru, _| lru.groups.next_to_scan(target));
+            self.shrink_lruvec(scan, of);
             if scan.is_done() && scan.reclaimer != Reclaimer::Kswapd {
                 break;
             }
         }
     }
 
-    /// One round over the lists of a memory cgroup.
-    fn shrink_lruvec(&self, scan: &mut Scan, group: u16) {
+    /// One round over the lists of a memory cgroup on a node.
+    fn shrink_lruvec(&self, scan: &mut Scan, of: Lruvec) {
         if self.with_lru(|lru, _| lru.has_generations()) {
-            self.shrink_generations(scan, group);
+            self.shrink_generations(scan, of);
         } else {
-            self.shrink_lists(scan, group);
+            self.shrink_lists(scan, of);
         }
     }
 
     /// One round over the inactive and the active list in turn, [`CLUSTER_PAGES`] at a time.
-    fn shrink_lists(&self, scan: &mut Scan, group: u16) {
+    fn shrink_lists(&self, scan: &mut Scan, of: Lruvec) {
         let mut targets = self.with_lru(|lru, _| {
             [active_inactive::INACTIVE, active_inactive::ACTIVE]
-                .map(|list| lru.lists.pages(group, list) >> scan.priority)
+                .map(|list| lru.lists.pages(of, list) >> scan.priority)
         });
         let reclaimed_before = scan.reclaimed;
         // The first round of direct reclaim is not cut short (`proportional_reclaim`).
@@ -172,8 +180,8 @@ impl<H: Host> Vfs<H> {
                 *target -= pages;
                 match list {
                     _ if pages == 0 => {}
-                    active_inactive::INACTIVE => self.shrink_inactive_list(scan, group, pages),
-                    _ if scan.may_deactivate => self.shrink_active_list(group, pages),
+                    active_inactive::INACTIVE => self.shrink_inactive_list(scan, of, pages),
+                    _ if scan.may_deactivate => self.shrink_active_list(of, pages),
                     _ => scan.skipped_deactivate = true,
                 }
             }
@@ -183,14 +191,14 @@ impl<H: Host> Vfs<H> {
         }
     }
 
-    /// Takes the oldest folios off a list of a memory cgroup (`isolate_lru_folios`).
-    fn isolate(&self, (group, list): (u16, usize), pages: u64) -> Vec<FolioId> {
+    /// Takes the oldest folios off a list (`isolate_lru_folios`).
+    fn isolate(&self, (of, list): (Lruvec, usize), pages: u64) -> Vec<FolioId> {
         let folios = self.with_lru(|lru, cache| {
             lru.drain(cache);
             let mut folios = Vec::with_capacity(pages as usize);
             let mut taken = 0;
             while taken < pages
-                && let Some(id) = lru.lists.oldest(group, list)
+                && let Some(id) = lru.lists.oldest(of, list)
             {
                 taken += lru.lists.entry(id).pages();
                 lru.lists.remove(id);
@@ -213,8 +221,8 @@ impl<H: Host> Vfs<H> {
         folios.iter().map(|&id| 1 << cache.order(id)).sum()
     }
 
-    fn shrink_inactive_list(&self, scan: &mut Scan, group: u16, pages: u64) {
-        let folios = self.isolate((group, active_inactive::INACTIVE), pages);
+    fn shrink_inactive_list(&self, scan: &mut Scan, of: Lruvec, pages: u64) {
+        let folios = self.isolate((of, active_inactive::INACTIVE), pages);
         let kept = self.shrink_folios(scan, folios);
         self.with_lru(|lru, cache| {
             for id in kept {
@@ -225,8 +233,8 @@ impl<H: Host> Vfs<H> {
 
     /// Deactivates the oldest active folios, accessed or not; in Linux only folios of
     /// programs' code stay active (`shrink_active_list`).
-    fn shrink_active_list(&self, group: u16, pages: u64) {
-        let folios = self.isolate((group, active_inactive::ACTIVE), pages);
+    fn shrink_active_list(&self, of: Lruvec, pages: u64) {
+        let folios = self.isolate((of, active_inactive::ACTIVE), pages);
         for &id in &folios {
             self.folio_referenced(id);
         }
@@ -328,8 +336,8 @@ impl<H: Host> Vfs<H> {
             let last = cache.next_index(id) - 1;
             (cache.inode_of(id), cache.serial(id), cache.index(id), last)
         };
-        let (has_generations, group) =
-            self.with_lru(|lru, _| (lru.has_generations(), lru.lists.entry(id).group));
+        let (has_generations, of) =
+            self.with_lru(|lru, _| (lru.has_generations(), lru.lists.entry(id).lruvec()));
         let mut used = 0;
         for (number, mapping) in self.live_mappings() {
             if mapping.file().inode != inode || !mapping.has_recency() {
@@ -342,10 +350,10 @@ impl<H: Host> Vfs<H> {
                 used += 1;
                 if has_generations {
                     let (from, to) = mapping.look_around(index, generations::BATCH);
-                    let young = self.take_young(&mapping, (from, to), group, Lru::accessed_nearby);
+                    let young = self.take_young(&mapping, (from, to), of, Lru::accessed_nearby);
                     if is_dense(young, to - from + 1) {
                         let table = mapping.table_of(index);
-                        self.with_generations(group, |policy| policy.note_table(number, table, 0));
+                        self.with_generations(of, |policy| policy.note_table(number, table, 0));
                     }
                 }
                 mapping.clear_young(index);
@@ -355,12 +363,13 @@ impl<H: Host> Vfs<H> {
     }
 
     /// Clears the accessed bit of the page table entries from page `from` to `to` for folios
-    /// of a memory cgroup, and calls `f` for each that had it. Returns how many had it.
+    /// of a memory cgroup on a node, and calls `f` for each that had it. Returns how many had
+    /// it.
     fn take_young(
         &self,
         mapping: &Mapping,
         (from, to): (u64, u64),
-        group: u16,
+        of: Lruvec,
         f: fn(&mut Lru, &mut PageCache, FolioId),
     ) -> u64 {
         let inode = mapping.file().inode;
@@ -370,7 +379,7 @@ impl<H: Host> Vfs<H> {
             let Some(id) = folio.filter(|&id| self.cache.borrow().serial(id) == serial) else {
                 continue;
             };
-            if self.with_lru(|lru, _| lru.lists.entry(id).group) != group {
+            if self.with_lru(|lru, _| lru.lists.entry(id).lruvec()) != of {
                 continue;
             }
             mapping.clear_young(index);
@@ -382,34 +391,34 @@ impl<H: Host> Vfs<H> {
 
     fn with_generations<T>(
         &self,
-        group: u16,
+        of: Lruvec,
         f: impl FnOnce(&mut generations::Generations) -> T,
     ) -> Option<T> {
-        self.with_lru(|lru, _| match &mut lru.policies[usize::from(group)] {
+        self.with_lru(|lru, _| match &mut lru.policies[of] {
             PolicyState::Generations(policy) => Some(f(policy)),
             PolicyState::ActiveInactive(_) => None,
         })
     }
 
     /// One round over the generations (`lru_gen_shrink_lruvec`).
-    fn shrink_generations(&self, scan: &mut Scan, group: u16) {
+    fn shrink_generations(&self, scan: &mut Scan, of: Lruvec) {
         self.with_lru(|lru, cache| lru.drain(cache));
         let mut scanned = 0;
         loop {
             let Some((should_age, total)) =
-                self.with_generations(group, |policy| (policy.should_age(), policy.total_pages()))
+                self.with_generations(of, |policy| (policy.should_age(), policy.total_pages()))
             else {
                 return;
             };
             if should_age && scan.priority != PRIORITY_FIRST {
-                self.age(group);
+                self.age(of);
                 return;
             }
             let to_scan = total >> scan.priority;
             if to_scan == 0 {
                 return;
             }
-            let step = self.evict_folios(scan, group);
+            let step = self.evict_folios(scan, of);
             scanned += step;
             let enough = scan.reclaimer != Reclaimer::Cgroup && scan.is_done();
             if step == 0 || scanned >= to_scan || enough {
@@ -419,9 +428,9 @@ impl<H: Host> Vfs<H> {
     }
 
     /// Evicts one batch of the oldest generation. Returns the number of pages scanned.
-    fn evict_folios(&self, scan: &mut Scan, group: u16) -> u64 {
-        let (folios, mut scanned) = self.scan_folios(group);
-        let ended = self.with_lru(|lru, _| match &mut lru.policies[usize::from(group)] {
+    fn evict_folios(&self, scan: &mut Scan, of: Lruvec) -> u64 {
+        let (folios, mut scanned) = self.scan_folios(of);
+        let ended = self.with_lru(|lru, _| match &mut lru.policies[of] {
             PolicyState::Generations(policy) => {
                 let ended = policy.end_empty(&lru.lists);
                 (ended, policy.count() == generations::MIN_GENERATIONS)
@@ -437,7 +446,7 @@ impl<H: Host> Vfs<H> {
         }
         let kept = self.shrink_folios(scan, folios);
         self.with_lru(|lru, cache| {
-            if let PolicyState::Generations(policy) = &mut lru.policies[usize::from(group)] {
+            if let PolicyState::Generations(policy) = &mut lru.policies[of] {
                 for id in kept {
                     policy.put_back(cache, &mut lru.lists, id);
                 }
@@ -448,9 +457,9 @@ impl<H: Host> Vfs<H> {
 
     /// Isolates folios of the oldest generation for a batch, and moves those that belong to
     /// another generation there. Returns the batch and the number of pages scanned.
-    fn scan_folios(&self, group: u16) -> (Vec<FolioId>, u64) {
+    fn scan_folios(&self, of: Lruvec) -> (Vec<FolioId>, u64) {
         let result = self.with_lru(|lru, cache| {
-            let PolicyState::Generations(policy) = &mut lru.policies[usize::from(group)] else {
+            let PolicyState::Generations(policy) = &mut lru.policies[of] else {
                 return None;
             };
             if policy.count() == generations::MIN_GENERATIONS {
@@ -490,8 +499,8 @@ impl<H: Host> Vfs<H> {
 
     /// Begins a younger generation, after a walk over the page tables that puts accessed
     /// pages into the youngest until then (`try_to_inc_max_seq`).
-    fn age(&self, group: u16) {
-        if self.with_generations(group, generations::Generations::begin_walk) != Some(true) {
+    fn age(&self, of: Lruvec) {
+        if self.with_generations(of, generations::Generations::begin_walk) != Some(true) {
             return;
         }
         for (number, mapping) in self.live_mappings() {
@@ -500,18 +509,18 @@ impl<H: Host> Vfs<H> {
             }
             for (table, from, to) in mapping.tables() {
                 let worth =
-                    self.with_generations(group, |policy| policy.is_worth_walking(number, table));
+                    self.with_generations(of, |policy| policy.is_worth_walking(number, table));
                 if worth != Some(true) {
                     continue;
                 }
-                let young = self.take_young(&mapping, (from, to), group, Lru::accessed_in_walk);
+                let young = self.take_young(&mapping, (from, to), of, Lru::accessed_in_walk);
                 if is_dense(young, to - from + 1) {
-                    self.with_generations(group, |policy| policy.note_table(number, table, 1));
+                    self.with_generations(of, |policy| policy.note_table(number, table, 1));
                 }
             }
         }
         self.with_lru(|lru, cache| {
-            if let PolicyState::Generations(policy) = &mut lru.policies[usize::from(group)] {
+            if let PolicyState::Generations(policy) = &mut lru.policies[of] {
                 policy.begin_generation(cache, &mut lru.lists);
             }
         });
@@ -527,16 +536,16 @@ fn is_dense(young: u64, entries: u64) -> bool {
 impl Lru {
     /// Handles a folio that an aging walk found accessed.
     fn accessed_in_walk(&mut self, cache: &mut PageCache, id: FolioId) {
-        let group = self.lists.entry(id).group;
-        if let PolicyState::Generations(policy) = &mut self.policies[usize::from(group)] {
+        let of = self.lists.entry(id).lruvec();
+        if let PolicyState::Generations(policy) = &mut self.policies[of] {
             policy.promote(cache, &mut self.lists, id);
         }
     }
 
     /// Handles a folio that eviction found accessed near another one.
     fn accessed_nearby(&mut self, cache: &mut PageCache, id: FolioId) {
-        let group = self.lists.entry(id).group;
-        let PolicyState::Generations(policy) = &self.policies[usize::from(group)] else {
+        let of = self.lists.entry(id).lruvec();
+        let PolicyState::Generations(policy) = &self.policies[of] else {
             return;
         };
         let generation = self.lists.entry(id).generation;

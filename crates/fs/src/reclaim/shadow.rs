@@ -1,7 +1,9 @@
 //! What the page cache remembers of a page that was evicted, in place of it
 //! (`pack_shadow` of Linux 6.12's `mm/workingset.c`).
 
-/// Bits of an entry for the token and the group; the next bit is a flag.
+use crate::reclaim::lruvec::{Lruvec, Lruvecs};
+
+/// Bits of an entry for the token and for whose it is; the next bit is a flag.
 const BITS: u32 = 30;
 
 /// The shadow entry of a page.
@@ -13,39 +15,39 @@ pub(super) struct Shadow {
     pub(super) token_bits: u32,
     /// Whether the page belonged to the working set, or was read more than once.
     pub(super) flag: bool,
-    /// The memory cgroup whose clock it is.
-    pub(super) group: u16,
+    /// The memory cgroup and the node whose clock it is.
+    pub(super) of: Lruvec,
 }
 
-/// Bits that the number of a group takes.
-fn group_bits(groups: usize) -> u32 {
-    usize::BITS - groups.saturating_sub(1).leading_zeros()
+/// Bits that the number of one of these takes.
+fn number_bits(lruvecs: Lruvecs) -> u32 {
+    usize::BITS - lruvecs.count().saturating_sub(1).leading_zeros()
 }
 
 impl Shadow {
-    pub(super) fn new(token: u32, flag: bool, group: u16) -> Shadow {
+    pub(super) fn new(token: u32, flag: bool, of: Lruvec) -> Shadow {
         Shadow {
             token,
             token_bits: BITS,
             flag,
-            group,
+            of,
         }
     }
 
-    /// As a number, where there are this many groups.
-    pub(super) fn pack(self, groups: usize) -> u32 {
-        let with_group = self.token << group_bits(groups) | u32::from(self.group);
-        with_group & ((1 << BITS) - 1) | u32::from(self.flag) << BITS
+    /// As a number, where there are these nodes and groups.
+    pub(super) fn pack(self, lruvecs: Lruvecs) -> u32 {
+        let with_number = self.token << number_bits(lruvecs) | lruvecs.number(self.of) as u32;
+        with_number & ((1 << BITS) - 1) | u32::from(self.flag) << BITS
     }
 
-    pub(super) fn unpack(packed: u32, groups: usize) -> Shadow {
-        let group_bits = group_bits(groups);
-        let with_group = packed & ((1 << BITS) - 1);
+    pub(super) fn unpack(packed: u32, lruvecs: Lruvecs) -> Shadow {
+        let number_bits = number_bits(lruvecs);
+        let with_number = packed & ((1 << BITS) - 1);
         Shadow {
-            token: with_group >> group_bits,
-            token_bits: BITS - group_bits,
+            token: with_number >> number_bits,
+            token_bits: BITS - number_bits,
             flag: packed >> BITS != 0,
-            group: (with_group & ((1 << group_bits) - 1)) as u16,
+            of: lruvecs.at((with_number & ((1 << number_bits) - 1)) as usize),
         }
     }
 }
@@ -56,15 +58,25 @@ mod tests {
 
     #[test]
     fn what_is_packed_is_unpacked_and_only_the_token_loses_bits() {
-        for (groups, group, token_bits) in [(1, 0, 30), (2, 1, 29), (3, 2, 28), (256, 255, 22)] {
+        let sizes = [
+            ((1, 1), (0, 0), 30),
+            ((1, 2), (0, 1), 29),
+            ((1, 3), (0, 2), 28),
+            ((2, 3), (1, 2), 27),
+            ((1, 256), (0, 255), 22),
+            ((64, 256), (63, 255), 16),
+        ];
+        for ((nodes, groups), (node, group), token_bits) in sizes {
+            let lruvecs = Lruvecs { nodes, groups };
+            let of = Lruvec { node, group };
             for flag in [false, true] {
-                let unpacked =
-                    Shadow::unpack(Shadow::new(u32::MAX, flag, group).pack(groups), groups);
+                let packed = Shadow::new(u32::MAX, flag, of).pack(lruvecs);
+                let unpacked = Shadow::unpack(packed, lruvecs);
                 let expected = Shadow {
                     token: (1 << token_bits) - 1,
                     token_bits,
                     flag,
-                    group,
+                    of,
                 };
                 assert_eq!(unpacked, expected);
             }

@@ -37,6 +37,7 @@ impl<H: Host> Vfs<H> {
         if self.cache.borrow_mut().set_dirty(folio, blocks) {
             let pages = self.cache.borrow().pages(folio);
             self.write_back.borrow_mut().pages_dirtied(inode, pages);
+            self.node_dirtied(folio, pages);
             let dirty = self.dirty_pages_now();
             let mut counts = self.counts.borrow_mut();
             counts.dirtied += pages;

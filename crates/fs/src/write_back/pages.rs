@@ -291,6 +291,7 @@ impl<H: Host> Vfs<H> {
         self.count_written(folio, pages);
         let now = self.host().now_jiffies();
         let is_last = !self.cache.borrow().any_marked(inode, Mark::WriteBack);
+        self.node_cleaned(folio, pages);
         let mut write_back = self.write_back.borrow_mut();
         write_back.pages_written(inode, pages, now);
         write_back.device_of(inode).inodes_writing -= u64::from(is_last);
@@ -354,6 +355,7 @@ impl<H: Host> Vfs<H> {
         if self.cache.borrow_mut().cancel_dirty(folio) {
             let pages = self.cache.borrow().pages(folio);
             self.write_back.borrow_mut().pages_cleaned(inode, pages);
+            self.node_cleaned(folio, pages);
         }
     }
 }

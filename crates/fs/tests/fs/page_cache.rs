@@ -1,14 +1,16 @@
 //! The page cache over a device that ends a bio only when it is told to.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use blklab_blk::Op;
+use blklab_fs::write_back::Settings;
 use blklab_fs::{
     Advice, BackingDevice, BegunRead, Bio, BioId, BufferCache, Buffers, DirectCall, Event, Extent,
-    File, FsError, Host, Inode, InodeId, PAGE_BYTES, ReadPath, SparseDisk, Vfs, at_once,
+    File, FsError, Host, Inode, InodeId, Memory, PAGE_BYTES, Policy, ReadPath, SparseDisk, Vfs,
+    at_once,
 };
 use proptest::prelude::*;
 
@@ -23,6 +25,9 @@ struct Device {
     hole: Option<(u64, u64)>,
     /// Where bytes are is known without a wait.
     is_known: bool,
+    /// The memory node of the CPU.
+    node: Cell<u8>,
+    wrote_remote: Cell<u64>,
 }
 
 impl Host for Device {
@@ -37,6 +42,14 @@ impl Host for Device {
 
     fn known_extent(&self, _inode: InodeId, byte: u64, _bytes: u64) -> Option<Extent> {
         self.is_known.then(|| self.place(byte))
+    }
+
+    fn node(&self) -> u8 {
+        self.node.get()
+    }
+
+    fn wrote_remote_pages(&self, pages: u64) {
+        self.wrote_remote.update(|wrote| wrote + pages);
     }
 
     fn trace(&self, _vfs: &Vfs<Device>, event: Event) {
@@ -133,6 +146,60 @@ fn a_file_read_in_order_is_read_once_and_ahead() {
         3 + (PAGES - 28).div_ceil(32)
     );
     assert_eq!(run(&vfs, vfs.read(&file, PAGES * PAGE_BYTES, 1)), Ok(0));
+}
+
+/// Memory of two nodes with 20,000 pages each, of which 250 are at the low watermark and 300
+/// at the high one.
+fn vfs_of_two_nodes(policy: Policy) -> Vfs<Device> {
+    let pages = 40_000;
+    let vfs = Vfs::with_settings(Device::default(), Settings::with_memory(pages));
+    vfs.limited(policy, Memory::Machine { pages, nodes: 2 })
+}
+
+/// The pages that were cached first, and that one order of use would evict, stay.
+#[test]
+fn a_node_reclaims_its_own_pages() {
+    const FULL: u64 = 20_000 - 250;
+    for policy in [Policy::ActiveInactive, Policy::Generations] {
+        let vfs = vfs_of_two_nodes(policy);
+        let files = [FULL, FULL, 1].map(|pages| {
+            let inode = vfs.add_inode(file_of(pages * PAGE_BYTES, false));
+            (vfs.open(inode), pages * PAGE_BYTES)
+        });
+        for ((file, bytes), node) in files.iter().zip([0, 1, 1]) {
+            vfs.host().node.set(node);
+            assert_eq!(run(&vfs, vfs.read(file, 0, *bytes)), Ok(*bytes));
+        }
+        let cached = || [0, 1].map(|number: usize| vfs.cached_pages(files[number].0.inode));
+        assert_eq!(cached(), [FULL, FULL]);
+        run(&vfs, vfs.kswapd(1));
+        let [of_first, of_second] = cached();
+        assert_eq!(of_first, FULL, "{policy:?}");
+        assert!((FULL - 200..FULL - 49).contains(&of_second), "{of_second}");
+        run(&vfs, vfs.kswapd(0));
+        assert!(cached()[0] < FULL && cached()[1] == of_second);
+    }
+}
+
+#[test]
+fn dirty_pages_go_to_the_other_node_beyond_the_share_of_one() {
+    let vfs = vfs_of_two_nodes(Policy::ActiveInactive);
+    let pages = 5_000;
+    let inode = vfs.add_inode(file_of(pages * PAGE_BYTES, false));
+    let file = vfs.open(inode);
+    let write = || run(&vfs, vfs.write(&file, 0, pages * PAGE_BYTES));
+    assert_eq!(write(), Ok(pages * PAGE_BYTES));
+    // A fifth of all but what is kept free, and the page that passes it.
+    let share = (20_000 - 300) / 5 + 1;
+    assert_eq!(vfs.host().wrote_remote.get(), pages - share);
+    // Written pages are not dirty, but stay where they are.
+    let bytes = pages * PAGE_BYTES;
+    run(&vfs, vfs.write_range(inode, 0, bytes - 1, true));
+    assert_eq!(write(), Ok(bytes));
+    assert_eq!(vfs.host().wrote_remote.get(), 2 * (pages - share));
+    run(&vfs, vfs.truncate(inode, 0));
+    assert_eq!(write(), Ok(bytes));
+    assert_eq!(vfs.host().wrote_remote.get(), 3 * (pages - share));
 }
 
 #[test]

@@ -460,14 +460,20 @@ impl FileLayer {
         self.add_task(Box::pin(future), Rc::default(), pid, disk)
     }
 
-    /// The thread that reclaims pages below the low watermark, and shrinks the caches of
-    /// names and inodes as far as that and other tasks' reclaim call for.
-    pub(crate) fn add_kswapd(&mut self, pid: usize) -> TaskId {
+    /// The threads that reclaim pages of a memory node each where it is below its low
+    /// watermark, and shrink the caches of names and inodes as far as that and other tasks'
+    /// reclaim call for.
+    pub(crate) fn add_kswapds(&mut self, pid: usize) -> Vec<TaskId> {
+        let last = self.nodes.iter().copied().max().unwrap_or(0);
+        (0..=last).map(|node| self.add_kswapd(pid, node)).collect()
+    }
+
+    fn add_kswapd(&mut self, pid: usize, node: u8) -> TaskId {
         let vfs = Rc::clone(&self.vfs);
         let namespace = self.tree.as_ref().map(Tree::namespace);
         let future = async move {
             loop {
-                vfs.kswapd().await;
+                vfs.kswapd(node).await;
                 let pressure = vfs.take_pressure();
                 if let Some(namespace) = &namespace {
                     // Whoever needs an inode that the drive does not give is told so.

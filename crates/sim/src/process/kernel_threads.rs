@@ -1,5 +1,6 @@
 //! The kernel's threads that work for the page cache: a flusher for each drive and each
-//! control group's part of it, and `kswapd`. They are there as long as there are programs.
+//! control group's part of it, and a `kswapd` for each memory node. They are there as long as
+//! there are programs.
 //!
 //! Their CPU time is charged to a CPU as kblockd's is: no program waits for its turn
 //! because of them.
@@ -20,7 +21,7 @@ pub(crate) struct KernelThreads {
     pid: usize,
     cpu: usize,
     costs: CostTable,
-    /// By drive its flusher; then those of control groups, drive by drive; then `kswapd`.
+    /// By drive its flusher; then those of control groups, drive by drive; then each `kswapd`.
     tasks: Vec<TaskId>,
     /// By drive, those that sleep in its queue.
     asleep: Vec<TagWaiters<(Waiter, TaskId)>>,
@@ -36,7 +37,7 @@ impl KernelThreads {
         files: &mut FileLayer,
     ) -> KernelThreads {
         let mut tasks = files.add_flushers(pid, disks);
-        tasks.push(files.add_kswapd(pid));
+        tasks.extend(files.add_kswapds(pid));
         files.set_time_keeper(pid);
         KernelThreads {
             pid,

@@ -20,6 +20,8 @@ pub struct Workflow {
     pub tasks: usize,
     /// What each computes in each task.
     pub compute_s: Vec<f64>,
+    /// Whether that is how long it took, with all that slowed it down.
+    pub is_compute_elapsed: bool,
     /// Whether files that it writes are there from before.
     pub overwrites: bool,
     /// Whether the cached pages of each file are counted after each step.
@@ -202,7 +204,11 @@ impl Workflow {
             ),
             Kind::Compute => {
                 let compute_s = self.compute_s.get(step.task - 1).copied();
-                format!("think {}ms", (compute_s.unwrap_or(0.0) * 1e3) as u64)
+                let passes = match self.is_compute_elapsed {
+                    true => "sleep",
+                    false => "think",
+                };
+                format!("{passes} {}ms", (compute_s.unwrap_or(0.0) * 1e3) as u64)
             }
             Kind::Write => format!(
                 "open out {} write create truncate\nrepeat {chunks}\nwrite out {CHUNK_BYTES}\nend\n\
