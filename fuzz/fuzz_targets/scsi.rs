@@ -12,6 +12,9 @@ const MEMORY_BYTES: usize = 32 << 10;
 const BLOCK_BYTES: u32 = 512;
 const BLOCKS: u64 = 2048;
 const MAX_REQUESTS: usize = 100;
+/// Where the ring is behind a sound header, and its size.
+const RING_AT: usize = 128;
+const RING_BYTES: usize = 8 << 10;
 
 fn serve(mailbox: &mut Mailbox, unit: &mut LogicalUnit) -> Result<(), MailboxFault> {
     let mut request = Request::default();
@@ -48,14 +51,34 @@ fn serve(mailbox: &mut Mailbox, unit: &mut LogicalUnit) -> Result<(), MailboxFau
     Ok(())
 }
 
+/// The mailbox's header as the kernel writes it, with `length` bytes of commands in the ring: no
+/// fuzzer finds one by itself.
+fn sound_header(length: usize) -> [u8; RING_AT] {
+    let head = length.min(RING_BYTES - 8) / 8 * 8;
+    let mut header = [0; RING_AT];
+    header[..2].copy_from_slice(&2u16.to_le_bytes());
+    header[2..4].copy_from_slice(&1u16.to_le_bytes());
+    for (at, value) in [(4, RING_AT), (8, RING_BYTES), (12, head)] {
+        header[at..at + 4].copy_from_slice(&(value as u32).to_le_bytes());
+    }
+    header
+}
+
 fuzz_target!(|data: &[u8]| {
     let Ok(memory) = MmapRegion::new(MEMORY_BYTES) else {
         return;
     };
-    let length = data.len().min(MEMORY_BYTES);
-    let copied = memory
-        .get_slice(0, length)
-        .map(|slice| slice.write_slice(&data[..length], 0));
+    let Some((choice, data)) = data.split_first() else {
+        return;
+    };
+    let length = data.len().min(MEMORY_BYTES - RING_AT);
+    let has_sound_header = choice % 4 != 0;
+    let header = sound_header(length);
+    let copied = memory.get_slice(0, MEMORY_BYTES).map(|slice| {
+        let start = if has_sound_header { RING_AT } else { 0 };
+        slice.write_slice(&data[..length], start)?;
+        slice.write_slice(&header[..start], 0)
+    });
     let Ok(Ok(())) = copied else { return };
     let mut unit = LogicalUnit::new(Disk {
         blocks: BLOCKS,

@@ -18,7 +18,7 @@ use wire::ExportFlags;
 pub use client::{
     ClientHandshake, ClientOptions, ClientStep, Negotiated, Replies, Reply, ReplyBody, ReplyError,
 };
-pub use reply::{Extent, block_status, data_head, done, error, hole, simple};
+pub use reply::{Extent, block_status, data_head, error, hole, simple, success};
 pub use request::{REQUEST_BYTES, Refusal, Request, RequestError};
 pub use server::{Chosen, HandshakeError, ServerHandshake, ServerStep, Tls};
 pub use uri::{Address, Uri, UriTls};

@@ -2,9 +2,10 @@
 
 use crate::wire::Reader;
 use crate::wire::{
-    BASE_ALLOCATION_ID, ErrorCode, REPLY_FLAG_DONE, SIMPLE_REPLY_MAGIC, STRUCTURED_REPLY_MAGIC,
-    chunk,
+    BASE_ALLOCATION_ID, Command, ErrorCode, REPLY_FLAG_DONE, SIMPLE_REPLY_MAGIC,
+    STRUCTURED_REPLY_MAGIC, chunk,
 };
+use crate::{Request, Session};
 
 /// Length of the longest header, that of a chunk, in bytes.
 pub(crate) const REPLY_HEAD_BYTES: usize = 20;
@@ -39,9 +40,24 @@ fn chunk_head(flags: u16, kind: u16, cookie: u64, length: u32) -> [u8; REPLY_HEA
     head
 }
 
+/// Appends the reply to a request that ended well, without data. Only reads and BLOCK_STATUS
+/// need structured replies (NBD protocol, "Simple reply message"). A client that receives a
+/// reply's fixed part first gets a simple one with one call less.
+#[inline]
+pub fn success(out: &mut Vec<u8>, session: Session, request: &Request) {
+    let is_chunk = matches!(
+        request.command(),
+        Some(Command::Read | Command::BlockStatus)
+    );
+    match session.structured && is_chunk {
+        true => done(out, request.cookie),
+        false => simple(out, request.cookie, 0),
+    }
+}
+
 /// Appends the last chunk of a reply, without data.
 #[inline]
-pub fn done(out: &mut Vec<u8>, cookie: u64) {
+pub(crate) fn done(out: &mut Vec<u8>, cookie: u64) {
     out.extend_from_slice(&chunk_head(REPLY_FLAG_DONE, chunk::NONE, cookie, 0));
 }
 

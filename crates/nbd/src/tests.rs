@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use crate::client::{ClientHandshake, ClientOptions, ClientStep, Negotiated};
 use crate::server::{Chosen, HandshakeError, ServerHandshake, ServerStep, Tls};
 use crate::wire::*;
-use crate::{BlockSizes, Export};
+use crate::{BlockSizes, Export, Request, Session};
 use crate::{Extent, Replies, Reply, ReplyBody, ReplyError, reply};
 
 fn export(name: &str, size_bytes: u64) -> Export {
@@ -410,6 +410,34 @@ fn replies_are_the_same_however_they_come() {
     });
     for step in [1, 7, 16, 20, 100, bytes.len()] {
         assert_eq!(replies_in(&bytes, step), expected, "{step}");
+    }
+}
+
+#[test]
+fn only_reads_and_extents_have_structured_replies_without_data() {
+    for structured in [false, true] {
+        let session = Session {
+            structured,
+            base_allocation: structured,
+        };
+        for (command, needs_chunk) in [
+            (Command::Read, true),
+            (Command::BlockStatus, true),
+            (Command::Write, false),
+            (Command::Flush, false),
+            (Command::Trim, false),
+            (Command::WriteZeroes, false),
+            (Command::Cache, false),
+        ] {
+            let mut bytes = Vec::new();
+            reply::success(&mut bytes, session, &Request::new(command, 7, 0, 512));
+            let expected_bytes = match structured && needs_chunk {
+                true => 20,
+                false => 16,
+            };
+            assert_eq!(bytes.len(), expected_bytes, "{command:?}");
+            assert_eq!(bytes[8..16], 7u64.to_be_bytes(), "{command:?}");
+        }
     }
 }
 

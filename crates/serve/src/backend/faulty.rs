@@ -160,7 +160,7 @@ fn land(write: &mut BackendRequest) {
 impl Backend for FaultyBackend {
     fn info(&self) -> BackendInfo {
         BackendInfo {
-            reads_in_place: false,
+            in_place: false,
             ..self.inner.info()
         }
     }

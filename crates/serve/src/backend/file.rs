@@ -262,7 +262,7 @@ fn info_of(file: &File, options: &FileOptions, open: OpenOptions) -> Result<Back
         },
         write_cache: true,
         read_only: open.read_only,
-        reads_in_place: false,
+        in_place: false,
     })
 }
 

@@ -65,6 +65,10 @@ impl Backend for MemoryBackend {
         self.memory.read(offset, length, take);
     }
 
+    fn write_in_place(&mut self, offset: u64, length: u64, fill: &mut dyn FnMut(&mut [u8])) {
+        self.memory.fill(offset, length, fill);
+    }
+
     fn is_hole(&self, offset: u64, length: u64) -> bool {
         self.memory.is_hole(offset, length)
     }
@@ -159,14 +163,20 @@ impl Memory {
         }
     }
 
-    /// Stores data.
-    fn write(&mut self, offset: u64, data: &[u8]) {
-        let mut at = 0;
-        for piece in pieces(offset, data.len() as u64) {
-            let chunk = self.chunk_mut(&piece);
-            chunk[piece.start..piece.start + piece.len].copy_from_slice(&data[at..at + piece.len]);
-            at += piece.len;
+    /// Has `fill` put data into a range.
+    fn fill(&mut self, offset: u64, length: u64, fill: &mut dyn FnMut(&mut [u8])) {
+        for piece in pieces(offset, length) {
+            fill(&mut self.chunk_mut(&piece)[piece.start..piece.start + piece.len]);
         }
+    }
+
+    /// Stores data.
+    fn write(&mut self, offset: u64, mut data: &[u8]) {
+        self.fill(offset, data.len() as u64, &mut |room| {
+            let (now, later) = data.split_at(room.len());
+            room.copy_from_slice(now);
+            data = later;
+        });
     }
 
     /// Makes a range read as zeroes; whole chunks are given back.

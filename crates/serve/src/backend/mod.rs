@@ -199,8 +199,12 @@ pub(crate) trait Backend: Send {
     fn prefetch(&self, _offset: u64, _length: u32) {}
 
     /// Gives what a range holds to `take`, piece after piece. Only called where
-    /// [`BackendInfo::reads_in_place`] says so.
+    /// [`BackendInfo::in_place`] says so.
     fn read_in_place(&self, _offset: u64, _length: u64, _take: &mut dyn FnMut(&[u8])) {}
+
+    /// Has `fill` put data where a range is kept, piece after piece. Only called where
+    /// [`BackendInfo::in_place`] says so.
+    fn write_in_place(&mut self, _offset: u64, _length: u64, _fill: &mut dyn FnMut(&mut [u8])) {}
 
     /// Whether a range is known to be a hole without looking further.
     fn is_hole(&self, _offset: u64, _length: u64) -> bool {
@@ -244,9 +248,9 @@ pub(crate) struct BackendInfo {
     /// Finished writes are not durable until flushed.
     pub(crate) write_cache: bool,
     pub(crate) read_only: bool,
-    /// Reads are not submitted but carried out as the reply is written, which
-    /// saves a copy.
-    pub(crate) reads_in_place: bool,
+    /// Reads and writes of data are not submitted: a read is carried out as its reply is
+    /// written, a write takes its data from where the client has it. That saves a copy.
+    pub(crate) in_place: bool,
 }
 
 impl BackendInfo {
@@ -261,7 +265,7 @@ impl BackendInfo {
             },
             write_cache: false,
             read_only: options.read_only,
-            reads_in_place: true,
+            in_place: true,
         }
     }
 }
@@ -372,7 +376,7 @@ pub(crate) struct Completed {
 
 /// Has a back end read, in whichever way it does.
 fn read_from(inner: &mut dyn Backend, mut request: BackendRequest, completed: &mut Vec<Completed>) {
-    if !inner.info().reads_in_place {
+    if !inner.info().in_place {
         return inner.submit(request, completed);
     }
     for segment in &mut request.segments {

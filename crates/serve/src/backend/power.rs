@@ -277,7 +277,7 @@ impl Backend for PowerBackend {
     fn info(&self) -> BackendInfo {
         let info = self.inner.info();
         BackendInfo {
-            reads_in_place: false,
+            in_place: false,
             write_cache: info.write_cache || self.is_volatile,
             ..info
         }

@@ -151,7 +151,7 @@ fn info_of(negotiated: &Negotiated, open: OpenOptions) -> BackendInfo {
         },
         write_cache: negotiated.flags.contains(ExportFlags::SEND_FLUSH),
         read_only: open.read_only || negotiated.flags.contains(ExportFlags::READ_ONLY),
-        reads_in_place: false,
+        in_place: false,
     }
 }
 

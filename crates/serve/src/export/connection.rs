@@ -296,10 +296,9 @@ impl Connection {
 
     /// Answers without data.
     pub(super) fn answer(&mut self, request: Request, result: Result<(), Refusal>) {
-        use blklab_nbd::{done, error, simple};
+        use blklab_nbd::{error, simple, success};
         match (result, self.session.structured) {
-            (Ok(()), true) => done(&mut self.out, request.cookie),
-            (Ok(()), false) => simple(&mut self.out, request.cookie, 0),
+            (Ok(()), _) => success(&mut self.out, self.session, &request),
             (Err(refusal), true) => {
                 error(&mut self.out, request.cookie, refusal.code, refusal.message);
             }

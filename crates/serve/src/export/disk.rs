@@ -14,7 +14,7 @@ use blklab_stats::Histogram;
 use blklab_workload::cgroup::{CgroupConfig, CgroupTree};
 use slab::Slab;
 
-use super::io::{Io, IoId};
+use super::io::{Io, IoId, Piece};
 use super::pacing::PacedDriver;
 use super::shared::Client;
 use super::trace::Recorder;
@@ -67,8 +67,8 @@ pub(crate) struct Disk {
     cgroups: Option<CgroupConfig>,
     driver: PacedDriver,
     backend: Box<dyn Backend>,
-    /// [`BackendInfo::reads_in_place`].
-    reads_in_place: bool,
+    /// [`BackendInfo::in_place`].
+    in_place: bool,
     read_only: bool,
     /// Clients' requests under way.
     ios: Slab<Io>,
@@ -109,7 +109,7 @@ impl Disk {
             cgroups: setup.cgroups,
             driver: PacedDriver::new(model, setup.drive.is_some_and(has_data_faults)),
             backend: setup.backend,
-            reads_in_place: setup.info.reads_in_place,
+            in_place: setup.info.in_place,
             read_only: setup.info.read_only,
             ios: Slab::new(),
             buffers: Buffers::default(),
@@ -126,9 +126,14 @@ impl Disk {
         })
     }
 
+    /// Whether a write's data may stay where its front end has it.
+    pub(super) fn takes_sources(&self) -> bool {
+        self.in_place
+    }
+
     /// Makes room for a request and the data it brings.
     pub(crate) fn begin(&mut self, mut io: Io) -> IoId {
-        if io.command == Command::Write {
+        if io.command == Command::Write && io.source.is_none() {
             for part in 0.. {
                 match io.part_bytes(part, self.part_sectors) {
                     0 => break,
@@ -142,15 +147,8 @@ impl Disk {
     /// Where the data of a write goes that comes behind the first `at` bytes.
     pub(crate) fn payload_mut(&mut self, id: IoId, at: usize) -> &mut [u8] {
         let io = &mut self.ios[id as usize];
-        let (mut part, mut skip) = (0, at);
-        loop {
-            let len = io.part(part).len();
-            if skip < len {
-                return &mut io.part_mut(part)[skip..];
-            }
-            skip -= len;
-            part += 1;
-        }
+        let (part, skip) = io.part_at(at);
+        &mut io.part_mut(part)[skip..]
     }
 
     /// What a request under way asks for.
@@ -327,8 +325,8 @@ impl Disk {
             let rq = self.queue.request(id);
             (rq.op, rq.flags)
         };
-        if op == Op::Read && self.reads_in_place {
-            return self.backend_completed(now, id, IoStatus::Ok);
+        if let Some(status) = self.execute_in_place(op, id) {
+            return self.backend_completed(now, id, status);
         }
         let mut request = BackendRequest {
             fua: flags.has(BioFlags::FUA),
@@ -359,10 +357,37 @@ impl Disk {
         self.backend.submit(request, &mut self.completed);
     }
 
+    /// Carries out a read or write where the data stays in its place. Returns its status.
+    fn execute_in_place(&mut self, op: Op, id: RequestId) -> Option<IoStatus> {
+        match op {
+            _ if !self.in_place => return None,
+            Op::Read => return Some(IoStatus::Ok),
+            Op::Write => {}
+            _ => return None,
+        }
+        let mut status = IoStatus::Ok;
+        for bio in self.queue.bios_of(id) {
+            let io = &self.ios[bio.user_data as usize];
+            if io.command != Command::Write {
+                // Zeroes, which are never merged with data.
+                return None;
+            }
+            let Piece { offset, length, .. } = io.piece(bio, self.part_sectors);
+            let mut at = (offset - io.request.offset) as u32;
+            self.backend.write_in_place(offset, length, &mut |room| {
+                if !io.copy_data(at, room) {
+                    status = IoStatus::IoError;
+                }
+                at += room.len() as u32;
+            });
+        }
+        Some(status)
+    }
+
     /// Gives a finished read's data to `take`, piece after piece.
     pub(crate) fn read_data(&self, id: IoId, take: &mut dyn FnMut(&[u8])) {
         let io = self.io(id);
-        if self.reads_in_place {
+        if self.in_place {
             let (offset, length) = (io.request.offset, u64::from(io.request.length));
             self.backend.read_in_place(offset, length, take);
         } else {

@@ -1,6 +1,9 @@
 //! A client's request on its way through the block layer, cut into parts as
 //! the block layer cuts a bio that is too large for one request.
 
+use std::fmt::Debug;
+use std::sync::Arc;
+
 use blklab_blk::{Bio, BioFlags, Nanos, Op, SECTOR_SIZE, Sector};
 use blklab_nbd::wire::{Command, CommandFlags};
 use blklab_nbd::{Extent, Request};
@@ -20,6 +23,13 @@ pub(crate) struct Origin {
     pub(crate) index: u32,
 }
 
+/// A write's data where its front end has it: in memory that it shares with its client.
+pub(crate) trait Source: Debug + Send + Sync {
+    /// Fills `into` with what comes behind the first `at` bytes. Returns whether it could
+    /// be had.
+    fn copy(&self, at: u32, into: &mut [u8]) -> bool;
+}
+
 /// A client's request.
 #[derive(Debug)]
 pub(crate) struct Io {
@@ -31,6 +41,8 @@ pub(crate) struct Io {
     pub(super) start: Nanos,
     /// What BLOCK_STATUS found.
     pub(super) extents: Vec<Extent>,
+    /// Where the data of a write is, if not in its parts.
+    pub(super) source: Option<Arc<dyn Source>>,
     /// The data of its parts.
     first: Buffer,
     more: Vec<Buffer>,
@@ -62,6 +74,7 @@ impl Io {
             request,
             start,
             extents: Vec::new(),
+            source: None,
             first: Buffer::empty(),
             more: Vec::new(),
         }
@@ -85,6 +98,30 @@ impl Io {
             self.more.resize_with(index + 1, Buffer::empty);
         }
         &mut self.more[index]
+    }
+
+    /// The part with what comes behind the first `at` bytes, and how much of it is before.
+    pub(super) fn part_at(&self, at: usize) -> (u32, usize) {
+        let (mut part, mut skip) = (0, at);
+        loop {
+            let len = self.part(part).len();
+            if skip < len {
+                return (part, skip);
+            }
+            skip -= len;
+            part += 1;
+        }
+    }
+
+    /// Fills `into` with a write's data behind the first `at` bytes, which one part has.
+    /// Returns whether it could be had.
+    pub(super) fn copy_data(&self, at: u32, into: &mut [u8]) -> bool {
+        if let Some(source) = &self.source {
+            return source.copy(at, into);
+        }
+        let (part, skip) = self.part_at(at as usize);
+        into.copy_from_slice(&self.part(part)[skip..skip + into.len()]);
+        true
     }
 
     /// All buffers, in order of their offsets.

@@ -26,7 +26,7 @@ use crate::net::Arrival;
 
 pub(crate) use disk::{Change, ChangeDone, Disk, DiskSetup};
 pub(crate) use event_loop::{EventLoop, EventLoopSetup};
-pub(crate) use io::IoId;
+pub(crate) use io::{IoId, Source};
 pub(crate) use queue_client::{FrontEndQueue, FrontEndSetup, QueueClient, QueueThread};
 pub(crate) use requests::ConnectionLimits;
 pub(crate) use shared::{ExportThread, SharedExport, Waker};

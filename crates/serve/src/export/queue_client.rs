@@ -14,7 +14,7 @@ use blklab_nbd::{Export, Request};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::disk::{Disk, Ended};
-use super::io::{Io, IoId};
+use super::io::{Io, IoId, Source};
 use super::requests::data_bytes;
 use super::shared::{Client, Core, ExportThread, SharedExport, Waker};
 use super::watch::{PanicWatch, WatchedThread};
@@ -49,6 +49,11 @@ pub(crate) trait FrontEndQueue {
 
     /// The request of a slot, as the block layer has it.
     fn request(&self, slot: u16) -> (Command, Request);
+
+    /// Lends a write's data until the request has ended, where it stays readable so long.
+    fn lend(&self, _slot: u16) -> Option<Arc<dyn Source>> {
+        None
+    }
 
     /// Fills `data` with a write's data, from `at` bytes on. Returns whether it
     /// could be had.
@@ -282,9 +287,13 @@ impl QueueClient {
                 break;
             }
             self.staged.pop_front();
-            let io = Io::new(&self.thread, slot.into(), command, request, now);
+            let mut io = Io::new(&self.thread, slot.into(), command, request, now);
+            if command == Command::Write && core.disk.takes_sources() {
+                io.source = queue.lend(slot);
+            }
+            let needs_data = command == Command::Write && io.source.is_none();
             let io = core.disk.begin(io);
-            if command == Command::Write && !take_data(&mut core.disk, queue, slot, io, bytes) {
+            if needs_data && !take_data(&mut core.disk, queue, slot, io, bytes) {
                 core.counters.errors += 1;
                 let answered = queue.end(slot, IoStatus::IoError, &core.disk, io);
                 core.disk.release(io);
@@ -377,4 +386,157 @@ fn take_data<Q: FrontEndQueue>(
         filled += part.len() as u64;
     }
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::{OpenOptions, memory};
+    use crate::export::DiskSetup;
+    use blklab_elevator::SchedulerChoice;
+    use blklab_nbd::BlockSizes;
+    use blklab_nbd::wire::ExportFlags;
+    use std::convert::Infallible;
+
+    const SIZE_BYTES: u64 = 1 << 20;
+    const BLOCK_BYTES: u32 = 4096;
+
+    /// Data that a front end lends; `None` where it cannot be had.
+    #[derive(Debug)]
+    struct Lent(Option<u8>);
+
+    impl Source for Lent {
+        fn copy(&self, _: u32, into: &mut [u8]) -> bool {
+            self.0.inspect(|byte| into.fill(*byte)).is_some()
+        }
+    }
+
+    /// Requests by slot: a command at a block, and for a write its data, lent or not.
+    struct Requests {
+        slots: Vec<(Command, u64, Option<Arc<Lent>>)>,
+        ended: Vec<(u16, IoStatus, Vec<u8>)>,
+    }
+
+    impl FrontEndQueue for Requests {
+        type Fault = Infallible;
+
+        fn request(&self, slot: u16) -> (Command, Request) {
+            let (command, block, _) = self.slots[usize::from(slot)];
+            let offset = block * u64::from(BLOCK_BYTES);
+            (command, Request::new(command, 0, offset, BLOCK_BYTES))
+        }
+
+        fn lend(&self, slot: u16) -> Option<Arc<dyn Source>> {
+            let (_, _, lent) = &self.slots[usize::from(slot)];
+            lent.clone().map(|lent| lent as Arc<dyn Source>)
+        }
+
+        fn take_data(&mut self, slot: u16, _: u32, data: &mut [u8]) -> bool {
+            data.fill(slot as u8);
+            true
+        }
+
+        fn end(
+            &mut self,
+            slot: u16,
+            status: IoStatus,
+            disk: &Disk,
+            io: IoId,
+        ) -> Result<(), Infallible> {
+            let mut data = Vec::new();
+            if self.slots[usize::from(slot)].0 == Command::Read {
+                disk.read_data(io, &mut |piece| data.extend_from_slice(piece));
+            }
+            self.ended.push((slot, status, data));
+            Ok(())
+        }
+    }
+
+    fn client() -> QueueClient {
+        let options = OpenOptions {
+            read_only: false,
+            max_request_bytes: 1 << 20,
+        };
+        let backend = memory(SIZE_BYTES).open(options).expect("a back end");
+        let disk = Disk::new(DiskSetup {
+            info: backend.info(),
+            backend,
+            scheduler: &SchedulerChoice::named("mq-deadline").expect("a scheduler"),
+            depth: 8,
+            software_queues: 1,
+            drive: None,
+            cgroups: None,
+            seed: 0,
+        });
+        let setup = FrontEndSetup {
+            export: Arc::new(Export {
+                name: String::new(),
+                description: String::new(),
+                size_bytes: SIZE_BYTES,
+                flags: ExportFlags::empty(),
+                block_sizes: BlockSizes {
+                    minimum: 1,
+                    preferred: BLOCK_BYTES,
+                    maximum: 1 << 20,
+                },
+                tls_only: false,
+            }),
+            shared: Arc::new(SharedExport::new(disk.expect("a disk"))),
+            clock: Clock::start(),
+            in_flight_bytes: 1 << 20,
+            software_queues: 1,
+            busy_poll: Nanos::ZERO,
+            watch: PanicWatch::default(),
+        };
+        QueueClient::join(&setup, 0).expect("a client")
+    }
+
+    /// Carries out requests, and returns their ends by slot.
+    fn carry_out(
+        client: &mut QueueClient,
+        slots: Vec<(Command, u64, Option<Arc<Lent>>)>,
+    ) -> Vec<(IoStatus, Vec<u8>)> {
+        (0..slots.len() as u16).for_each(|slot| client.stage(slot));
+        let mut requests = Requests {
+            slots,
+            ended: Vec::new(),
+        };
+        while client.has_work() {
+            let Ok(()) = client.take_turn(&mut requests);
+        }
+        requests.ended.sort_by_key(|(slot, ..)| *slot);
+        let ends = requests.ended.into_iter();
+        ends.map(|(_, status, data)| (status, data)).collect()
+    }
+
+    #[test]
+    fn data_is_stored_where_it_belongs_whether_it_is_lent_or_taken() {
+        let mut client = client();
+        let (fives, sevens) = (Arc::new(Lent(Some(5))), Arc::new(Lent(Some(7))));
+        let (read, write) = (Command::Read, Command::Write);
+        // Next to one another, so that they are merged.
+        let writes = vec![
+            (write, 2, None),
+            (write, 1, Some(Arc::clone(&fives))),
+            (write, 3, Some(Arc::clone(&sevens))),
+        ];
+        let ends = carry_out(&mut client, writes);
+        assert!(ends.iter().all(|(status, _)| *status == IoStatus::Ok));
+        assert_eq!(Arc::strong_count(&fives), 1, "it is given back");
+        let reads = (0..5).map(|block| (read, block, None)).collect();
+        let found: Vec<Vec<u8>> = carry_out(&mut client, reads)
+            .into_iter()
+            .map(|(_, data)| data)
+            .collect();
+        let expected = [0, 5, 0, 7, 0].map(|byte| vec![byte; BLOCK_BYTES as usize]);
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_write_whose_data_cannot_be_had_fails() {
+        let mut client = client();
+        let missing = Arc::new(Lent(None));
+        let ends = carry_out(&mut client, vec![(Command::Write, 0, Some(missing))]);
+        assert_eq!(ends, [(IoStatus::IoError, Vec::new())]);
+    }
 }

@@ -17,7 +17,7 @@ use blklab_virtio::{
 use rustix::io::Errno;
 
 use super::{DeviceSetup, locked};
-use crate::export::{Disk, FrontEndQueue, IoId, QueueClient, QueueThread};
+use crate::export::{Disk, FrontEndQueue, IoId, QueueClient, QueueThread, Source};
 
 /// Requests that are taken from the ring before the thread waits for its turn.
 const BATCH: usize = 64;
@@ -42,11 +42,53 @@ pub(super) struct QueueSetup {
 }
 
 /// A request that was taken; there is a slot for each first descriptor.
-#[derive(Default)]
 struct Slot {
-    chain: Chain,
+    buffers: Arc<Buffers>,
     /// Set until it is answered.
     request: Option<Request>,
+}
+
+/// The buffers of a request, which the block layer reads a write's data from. They were checked
+/// to be in the memory, and are a copy that the guest cannot change.
+#[derive(Clone, Debug)]
+struct Buffers {
+    memory: Arc<Memory>,
+    chain: Chain,
+}
+
+impl Buffers {
+    fn new(memory: &Arc<Memory>) -> Buffers {
+        Buffers {
+            memory: Arc::clone(memory),
+            chain: Chain::default(),
+        }
+    }
+}
+
+impl Source for Buffers {
+    fn copy(&self, at: u32, into: &mut [u8]) -> bool {
+        let read = self.chain.read(&self.memory, HEADER_BYTES + at, into);
+        read.is_ok()
+    }
+}
+
+impl Slot {
+    fn new(memory: &Arc<Memory>) -> Slot {
+        Slot {
+            buffers: Arc::new(Buffers::new(memory)),
+            request: None,
+        }
+    }
+
+    /// The chain of the next request, to be filled. Nobody else has it, as the former request
+    /// was answered.
+    fn next_chain(&mut self) -> &mut Chain {
+        &mut Arc::make_mut(&mut self.buffers).chain
+    }
+
+    fn chain(&self) -> &Chain {
+        &self.buffers.chain
+    }
 }
 
 /// A ring with the requests taken from it.
@@ -74,7 +116,7 @@ impl Queue {
     pub(super) fn new(setup: QueueSetup) -> std::io::Result<Queue> {
         let device = Arc::clone(&setup.device);
         let number = device.queues_started.fetch_add(1, Ordering::Relaxed);
-        let slots = (0..setup.ring.size()).map(|_| Slot::default());
+        let slots = (0..setup.ring.size()).map(|_| Slot::new(&setup.memory));
         Ok(Queue {
             client: QueueClient::join(&device.front_end, number)?,
             unanswered: setup.unanswered.iter().copied().collect(),
@@ -241,8 +283,8 @@ impl GuestRing {
     fn take(&mut self, head: u16) -> Result<bool, RingFault> {
         let QueueSetup { ring, memory, .. } = &self.setup;
         let slot = &mut self.slots[usize::from(head)];
-        ring.read_chain(memory, head, &mut slot.chain)?;
-        match Request::parse(memory, &slot.chain, &self.limits) {
+        ring.read_chain(memory, head, slot.next_chain())?;
+        match Request::parse(memory, slot.chain(), &self.limits) {
             Err(status) => {
                 self.setup.device.front_end.shared.lock().counters.errors += 1;
                 self.answer(head, status, 0).map(|()| false)
@@ -251,7 +293,7 @@ impl GuestRing {
                 operation: Operation::GetId,
                 ..
             }) => {
-                slot.chain.write(memory, 0, &self.id)?;
+                slot.chain().write(memory, 0, &self.id)?;
                 self.answer(head, Status::Ok, ID_BYTES as u32)
                     .map(|()| false)
             }
@@ -284,7 +326,7 @@ impl GuestRing {
         } = &mut self.setup;
         let slot = &mut self.slots[usize::from(head)];
         slot.request = None;
-        status.write(memory, &slot.chain)?;
+        status.write(memory, slot.chain())?;
         if let Some(record) = in_flight {
             record.prepare_end(head);
         }
@@ -312,10 +354,13 @@ impl FrontEndQueue for GuestRing {
         }
     }
 
+    fn lend(&self, head: u16) -> Option<Arc<dyn Source>> {
+        let buffers = Arc::clone(&self.slots[usize::from(head)].buffers);
+        Some(buffers)
+    }
+
     fn take_data(&mut self, head: u16, at: u32, data: &mut [u8]) -> bool {
-        let slot = &self.slots[usize::from(head)];
-        let read = slot.chain.read(&self.setup.memory, HEADER_BYTES + at, data);
-        read.is_ok()
+        self.slots[usize::from(head)].buffers.copy(at, data)
     }
 
     fn end(&mut self, head: u16, status: IoStatus, disk: &Disk, io: IoId) -> Result<(), RingFault> {
@@ -330,7 +375,7 @@ impl FrontEndQueue for GuestRing {
         if is_read && status == IoStatus::Ok {
             disk.read_data(io, &mut |piece| {
                 copied = copied.and_then(|at: u32| {
-                    slot.chain.write(memory, at, piece)?;
+                    slot.chain().write(memory, at, piece)?;
                     Ok(at + piece.len() as u32)
                 });
             });
@@ -359,4 +404,47 @@ fn translated(request: Request, writes_through: bool) -> (Command, blklab_nbd::R
     let keeps_space = request.operation == Operation::WriteZeroes { may_unmap: false };
     translated.flags.set(CommandFlags::NO_HOLE, keeps_space);
     (command, translated)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blklab_virtio::vm_memory::{Bytes, GuestAddress};
+    use blklab_virtio::{DriverRing, RingLayout};
+
+    #[test]
+    fn what_is_lent_stays_the_same_whatever_the_guest_does_to_its_descriptors() {
+        let memory = Memory::from_ranges(&[(GuestAddress(0), 1 << 16)]).expect("memory");
+        let memory = Arc::new(memory);
+        let layout = RingLayout {
+            depth: 2,
+            data_bytes: 1024,
+            start: 0,
+        };
+        let mut driver = DriverRing::new(layout);
+        let at = layout.addresses();
+        let mut ring = Ring::new(&memory, layout.size().into(), at, 0, true).expect("a ring");
+        let mut slot = Slot::new(&memory);
+        for byte in [1, 2] {
+            let data = GuestAddress(layout.data(0));
+            memory.write_slice(&[byte; 1024], data).expect("room");
+            let sent = driver.submit(&memory, 0, Operation::Write, 0, 1024);
+            sent.expect("room");
+            let head = ring.pop(&memory).expect("a sound ring").expect("a request");
+            let chain = slot.next_chain();
+            ring.read_chain(&memory, head, chain)
+                .expect("a sound chain");
+            let lent = Arc::clone(&slot.buffers);
+            let nowhere = [0xff; 16 * 8];
+            let descriptors = GuestAddress(at.descriptors);
+            memory.write_slice(&nowhere, descriptors).expect("room");
+            let mut room = [0; 1000];
+            assert!(lent.copy(24, &mut room));
+            assert_eq!(room, [byte; 1000]);
+            assert!(!lent.copy(25, &mut room), "there are 1024 bytes");
+            // Not while it is lent, but it would be harmless.
+            slot.next_chain();
+            assert!(lent.copy(0, &mut room));
+        }
+    }
 }
