@@ -38,6 +38,19 @@ pub(crate) enum Mode {
     SoftInterrupt,
 }
 
+impl Mode {
+    /// The part of a CPU's time that it counts in.
+    #[inline]
+    fn part_of(self, times: &mut CpuTimes) -> &mut u64 {
+        match self {
+            Mode::User => &mut times.user_ns,
+            Mode::System => &mut times.system_ns,
+            Mode::Interrupt => &mut times.irq_ns,
+            Mode::SoftInterrupt => &mut times.softirq_ns,
+        }
+    }
+}
+
 /// How much slower a CPU is that has been idle: caches and branch predictors
 /// have gone cold, and cores that idle run at a low frequency at first.
 #[derive(Clone, Copy, Debug, Default)]
@@ -325,25 +338,8 @@ impl Cpus {
             c.busy_from = start;
         }
         let end = start + cost;
-        let history = &mut self.history;
-        match mode {
-            Mode::User => {
-                c.booked.user_ns += cost.0;
-                history.book(cpu, start, end, |t| &mut t.user_ns);
-            }
-            Mode::System => {
-                c.booked.system_ns += cost.0;
-                history.book(cpu, start, end, |t| &mut t.system_ns);
-            }
-            Mode::Interrupt => {
-                c.booked.irq_ns += cost.0;
-                history.book(cpu, start, end, |t| &mut t.irq_ns);
-            }
-            Mode::SoftInterrupt => {
-                c.booked.softirq_ns += cost.0;
-                history.book(cpu, start, end, |t| &mut t.softirq_ns);
-            }
-        }
+        *mode.part_of(&mut c.booked) += cost.0;
+        self.history.book(cpu, start, end, |t| mode.part_of(t));
         c.free_at = end;
         c.idle_since = end;
         if let Some(log) = &mut self.log {
