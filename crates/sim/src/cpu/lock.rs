@@ -514,6 +514,8 @@ impl SchedulerLock {
 mod tests {
     use super::super::Numbering;
     use super::*;
+    use rand_xoshiro::SplitMix64;
+    use rand_xoshiro::rand_core::{RngCore, SeedableRng};
 
     const fn two_sockets(cpus: u32) -> Topology {
         Topology {
@@ -639,6 +641,55 @@ mod tests {
         );
         assert_eq!(other, Nanos(10_000_020 + 11 + 5));
         assert_eq!(lock.delays(), [(0, Nanos(11 + 5 + 11))]);
+    }
+
+    /// As [`SchedulerLock::call`], with a prediction for each call.
+    fn call_predicted(
+        lock: &mut SchedulerLock,
+        now: Nanos,
+        (cpu, start): (usize, Nanos),
+        steps: LockedSteps,
+    ) -> Nanos {
+        lock.delays.clear();
+        lock.advance(now, &COST);
+        lock.made += 1;
+        let Some(call) = Call::new(lock.made, cpu, start, steps) else {
+            return start + steps.alone();
+        };
+        lock.calls.push(call);
+        lock.predict(&COST);
+        lock.calls.of_cpu[cpu].back().map(|call| call.end).unwrap()
+    }
+
+    /// Three CPUs make calls of all kinds, mostly the first.
+    #[test]
+    fn who_finds_the_lock_free_ends_as_a_prediction_would_have_it() {
+        let mut random = SplitMix64::seed_from_u64(1);
+        let mut below = |end: u64| random.next_u64() % end;
+        for _ in 0..100 {
+            let (mut lock, mut predicted) = (SchedulerLock::default(), SchedulerLock::default());
+            let (mut now, mut free_at) = (Nanos::ZERO, [Nanos::ZERO; 3]);
+            for _ in 0..200 {
+                now += Nanos(below(400));
+                let cpu = (below(20) as usize).saturating_sub(17);
+                let steps = LockedSteps {
+                    first: Holds::new(below(3), Nanos(below(40))),
+                    between: Nanos(below(100)),
+                    insert: Nanos(below(3) * 15),
+                    dispatches: Holds::new(below(4), Nanos(below(30))),
+                    ..LockedSteps::default()
+                };
+                let steps = steps.with_issues(Nanos(below(200)));
+                let start = free_at[cpu].max(now);
+                let end = lock.call(now, (cpu, start), steps, &COST);
+                let predicted_end = call_predicted(&mut predicted, now, (cpu, start), steps);
+                assert_eq!((end, lock.delays()), (predicted_end, predicted.delays()));
+                free_at[cpu] = end;
+                for &(late_cpu, late) in lock.delays() {
+                    free_at[late_cpu] += late;
+                }
+            }
+        }
     }
 
     /// Calls in a millisecond of CPUs that pause for about so long after each.

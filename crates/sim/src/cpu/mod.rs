@@ -165,7 +165,8 @@ impl Slowdown {
     /// How long what takes `cost` on a warm CPU takes.
     #[inline]
     pub(crate) fn of(self, cost: Nanos) -> Nanos {
-        if self.cold == 0.0 && self.more_percent == 0.0 && self.clock_percent == 0.0 {
+        let is_slowed = self.cold != 0.0 || self.more_percent != 0.0 || self.clock_percent != 0.0;
+        if !is_slowed || cost == Nanos::ZERO {
             return cost;
         }
         let cost_ns = cost.0 as f64;
