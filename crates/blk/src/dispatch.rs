@@ -244,6 +244,7 @@ impl RequestQueue {
         }
     }
 
+    #[inline]
     fn run_if_due<D: BlkDriver + ?Sized>(
         &mut self,
         now: Nanos,
@@ -251,9 +252,19 @@ impl RequestQueue {
         driver: &mut D,
         on_run: &mut dyn FnMut(usize, CostCounts),
     ) {
-        if !self.hctxs[hctx].run_work.take_due(now) {
-            return;
+        if self.hctxs[hctx].run_work.take_due(now) {
+            self.run_in_kblockd(now, hctx, driver, on_run);
         }
+    }
+
+    #[inline(never)]
+    fn run_in_kblockd<D: BlkDriver + ?Sized>(
+        &mut self,
+        now: Nanos,
+        hctx: usize,
+        driver: &mut D,
+        on_run: &mut dyn FnMut(usize, CostCounts),
+    ) {
         if driver.would_sleep() && self.suspended.iter().any(|s| s.hctx == hctx) {
             // kblockd sleeps in the driver, and a work item never runs twice at the same time.
             self.hctxs[hctx].run_again = true;

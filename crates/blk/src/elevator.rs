@@ -247,7 +247,7 @@ pub trait Elevator: Send {
 
     /// Inserts a request. It may be merged into a queued one instead. Requests inserted at the head
     /// are dispatched before all others.
-    #[inline]
+    #[inline(always)]
     fn insert_request(&mut self, ctx: &mut SchedCtx<'_>, hctx: usize, id: RequestId, at: InsertAt) {
         if at == InsertAt::Tail && crate::merge::sched_try_insert_merge(self, ctx, id) {
             return;

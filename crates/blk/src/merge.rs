@@ -435,7 +435,9 @@ fn merge_with_neighbour<E: Elevator + ?Sized>(
     id
 }
 
-/// Makes `next` part of `id` (`attempt_merge`).
+/// Makes `next` part of `id` (`attempt_merge`). The sectors are compared first: adjacent requests
+/// are rare, and the other tests are branches that the processor cannot predict.
+#[inline(always)]
 fn attempt_merge<E: Elevator + ?Sized>(
     elevator: &mut E,
     ctx: &mut SchedCtx<'_>,
@@ -443,12 +445,20 @@ fn attempt_merge<E: Elevator + ?Sized>(
     next: RequestId,
 ) -> bool {
     let (rq, nx) = (&ctx.rqs[id], &ctx.rqs[next]);
-    // The sectors are compared first: adjacent requests are rare, and the other tests are branches
-    // that the processor cannot predict.
     let discard = ctx.merge.discards_mergeable(rq.op);
-    if !discard && rq.end() != nx.sector {
-        return false;
-    }
+    (discard || rq.end() == nx.sector) && merge_adjacent(elevator, ctx, id, next, discard)
+}
+
+/// Makes `next` part of `id` if they are alike and the limits allow it.
+#[inline(never)]
+fn merge_adjacent<E: Elevator + ?Sized>(
+    elevator: &mut E,
+    ctx: &mut SchedCtx<'_>,
+    id: RequestId,
+    next: RequestId,
+    discard: bool,
+) -> bool {
+    let (rq, nx) = (&ctx.rqs[id], &ctx.rqs[next]);
     let same_kind = (rq.op, rq.prio, rq.cgroup) == (nx.op, nx.prio, nx.cgroup);
     if !rq.is_mergeable() || !nx.is_mergeable() || !same_kind {
         return false;
@@ -506,7 +516,7 @@ fn merge_requests<E: Elevator + ?Sized>(
 
 /// Tries to merge a request that is being inserted into a queued one
 /// (`blk_mq_sched_try_insert_merge`). If it returns true, the scheduler must not queue the request.
-#[inline]
+#[inline(always)]
 pub fn sched_try_insert_merge<E: Elevator + ?Sized>(
     elevator: &mut E,
     ctx: &mut SchedCtx<'_>,

@@ -9,9 +9,8 @@ use alloc::vec::Vec;
 use blklab_blk::{Nanos, Op};
 use blklab_stats::DeviceStats;
 
-use alloc::collections::{BinaryHeap, VecDeque};
+use alloc::collections::VecDeque;
 use alloc::sync::Arc;
-use core::cmp::Reverse;
 
 use crate::spec::{Model, ModelType};
 use crate::{Command, CommandStatus, Completion, Device, Identity};
@@ -98,9 +97,9 @@ impl Model for NullSpec {
 pub struct NullDrive {
     spec: NullSpec,
     waiting: VecDeque<Command>,
-    /// (end, order of arrival, tag, whether it succeeds) of what is being served.
-    serving: BinaryHeap<Reverse<(u64, u64, u32, bool)>>,
-    arrivals: u64,
+    /// How what is being served will end: soonest first, and of what ends together what
+    /// came first.
+    serving: VecDeque<Completion>,
     /// When the next read and the next write may start.
     next_start_ns: [u64; 2],
     /// When the link is free for reads' data and for writes' data.
@@ -128,8 +127,7 @@ impl NullDrive {
         NullDrive {
             spec,
             waiting: VecDeque::with_capacity(64),
-            serving: BinaryHeap::with_capacity(room),
-            arrivals: 0,
+            serving: VecDeque::with_capacity(room),
             next_start_ns: [0; 2],
             link_free_ns: [0; 2],
             streams: VecDeque::new(),
@@ -150,7 +148,6 @@ impl NullDrive {
         if fits && command.op == Op::Write {
             self.stats.host_sectors_written += command.sectors as u64;
         }
-        self.arrivals += 1;
         let timing = &self.spec.timing;
         let direction = match command.op {
             Op::Read => Some((0, timing.read_interval_ns, timing.read_bandwidth_mb_s)),
@@ -175,8 +172,25 @@ impl NullDrive {
             };
             end_ns = transferred_ns.saturating_add(service_ns);
         }
-        self.serving
-            .push(Reverse((end_ns, self.arrivals, command.tag, fits)));
+        self.will_end(Completion {
+            tag: command.tag,
+            at: Nanos(end_ns),
+            status: match fits {
+                true => CommandStatus::Ok,
+                false => CommandStatus::IoError,
+            },
+        });
+    }
+
+    /// Most commands end behind all others, as those of a kind take the same time.
+    fn will_end(&mut self, end: Completion) {
+        match self.serving.back() {
+            Some(last) if last.at > end.at => {
+                let place = self.serving.partition_point(|other| other.at <= end.at);
+                self.serving.insert(place, end);
+            }
+            _ => self.serving.push_back(end),
+        }
     }
 
     /// When a read's data is transferred as far as its stream goes, which has `mb_s`.
@@ -212,28 +226,17 @@ impl Device for NullDrive {
     }
 
     fn next_event(&self) -> Nanos {
-        self.serving
-            .peek()
-            .map_or(Nanos::MAX, |Reverse(first)| Nanos(first.0))
+        self.serving.front().map_or(Nanos::MAX, |first| first.at)
     }
 
     fn advance(&mut self, now: Nanos, done: &mut Vec<Completion>) {
-        while let Some(&Reverse((at_ns, _, tag, fits))) = self.serving.peek() {
-            if at_ns > now.0 {
-                break;
-            }
-            self.serving.pop();
-            done.push(Completion {
-                tag,
-                at: Nanos(at_ns),
-                status: if fits {
-                    CommandStatus::Ok
-                } else {
-                    CommandStatus::IoError
-                },
-            });
+        while let Some(&end) = self.serving.front()
+            && end.at <= now
+        {
+            self.serving.pop_front();
+            done.push(end);
             if let Some(next) = self.waiting.pop_front() {
-                self.serve(at_ns, next);
+                self.serve(end.at.0, next);
             }
         }
     }

@@ -321,7 +321,7 @@ impl Elevator for MqDeadline {
         ctx.rqs[id].elv[ELV_CLASS] = 0;
     }
 
-    #[inline]
+    #[inline(always)]
     fn insert_request(&mut self, ctx: &mut SchedCtx<'_>, hctx: usize, id: RequestId, at: InsertAt) {
         let rq = &mut ctx.rqs[id];
         let class = class_of(rq.prio.class);

@@ -9,24 +9,28 @@ use blklab_blk::{BioEnd, IoStatus, Nanos};
 /// come first, as processes of one CPU take turns, then those set first.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
-    heap: BinaryHeap<Reverse<(Nanos, bool, u64, u32)>>,
+    /// Of each its time, its place among those of that time, and its process.
+    heap: BinaryHeap<Reverse<(Nanos, u64, u32)>>,
     set: u64,
 }
+
+/// Is added to the place of a timer that was not put off: more than there ever are.
+const BEHIND_PUT_OFF: u64 = 1 << 63;
 
 impl Timers {
     /// Has process `pid` called at `at`.
     pub(crate) fn set(&mut self, at: Nanos, pid: usize) {
-        self.push(at, true, pid);
+        self.push(at, BEHIND_PUT_OFF, pid);
     }
 
     /// Has process `pid` called at `at`, when the CPU that it found busy is free.
     pub(crate) fn put_off(&mut self, at: Nanos, pid: usize) {
-        self.push(at, false, pid);
+        self.push(at, 0, pid);
     }
 
-    fn push(&mut self, at: Nanos, is_new: bool, pid: usize) {
+    fn push(&mut self, at: Nanos, behind: u64, pid: usize) {
         self.set += 1;
-        self.heap.push(Reverse((at, is_new, self.set, pid as u32)));
+        self.heap.push(Reverse((at, behind + self.set, pid as u32)));
     }
 
     /// When the next one runs out; [`Nanos::MAX`] where none is set.

@@ -52,17 +52,23 @@ impl CpuHistory {
     #[inline]
     fn slice_of(&mut self, at_ns: u64) -> usize {
         while at_ns >> self.shift >= MAX_SLICES as u64 {
-            self.shift += 1;
-            for slices in &mut self.cpus {
-                let halves = slices.chunks(2).map(|pair| {
-                    let mut sum = pair[0];
-                    pair[1..].iter().for_each(|second| sum.add(second));
-                    sum
-                });
-                *slices = halves.collect();
-            }
+            self.lengthen_slices();
         }
         (at_ns >> self.shift) as usize
+    }
+
+    /// Makes each two slices one.
+    #[cold]
+    fn lengthen_slices(&mut self) {
+        self.shift += 1;
+        for slices in &mut self.cpus {
+            let halves = slices.chunks(2).map(|pair| {
+                let mut sum = pair[0];
+                pair[1..].iter().for_each(|second| sum.add(second));
+                sum
+            });
+            *slices = halves.collect();
+        }
     }
 
     /// The slices up to `now`; work that is booked beyond it is left out.

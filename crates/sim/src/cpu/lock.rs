@@ -206,7 +206,7 @@ impl Call {
 }
 
 /// The lock's last holder and its future releases.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 struct Order {
     /// When its holder and its waiters release it, in the order of the queue.
     releases: VecDeque<Nanos>,
@@ -218,6 +218,17 @@ struct Order {
 const MAX_COUNTED_WAITERS: u64 = 2;
 
 impl Order {
+    /// Becomes a copy of `other`, in the memory that it has.
+    fn copy_from(&mut self, other: &Order) {
+        self.releases.clone_from(&other.releases);
+        self.last_cpu = other.last_cpu;
+    }
+
+    /// Whether who holds it or waits for it has released it by then.
+    fn is_released_by(&self, at: Nanos) -> bool {
+        self.releases.back().is_none_or(|&release| release <= at)
+    }
+
     /// Takes the lock from `at` on for `work`. Returns when it is released.
     fn take(&mut self, cpu: usize, at: Nanos, work: Nanos, cost: &TransferCost) -> Nanos {
         while self.releases.front().is_some_and(|&release| release <= at) {
@@ -301,30 +312,54 @@ enum Served {
 }
 
 /// Unfinished calls by CPU, those of each in order. Only the first of each has begun.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 struct Calls {
     of_cpu: Vec<VecDeque<Call>>,
+    /// The CPUs that have any, in no order: mostly few of all.
+    busy: Vec<usize>,
 }
 
 impl Calls {
+    /// Becomes a copy of `other`, in the memory that it has.
+    fn copy_from(&mut self, other: &Calls) {
+        self.of_cpu.clone_from(&other.of_cpu);
+        self.busy.clone_from(&other.busy);
+    }
+
     fn push(&mut self, call: Call) {
         if self.of_cpu.len() <= call.cpu {
             self.of_cpu.resize_with(call.cpu + 1, VecDeque::new);
         }
+        if self.of_cpu[call.cpu].is_empty() {
+            self.busy.push(call.cpu);
+        }
         self.of_cpu[call.cpu].push_back(call);
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Call> {
+        self.busy.iter().flat_map(|&cpu| &self.of_cpu[cpu])
+    }
+
+    fn is_empty(&self) -> bool {
+        self.busy.is_empty()
     }
 
     /// Whether there are calls, and all are that CPU's.
     fn are_all_of(&self, cpu: usize) -> bool {
-        let of_cpu = self.of_cpu.iter().enumerate();
-        let mut busy = of_cpu.filter(|(_, calls)| !calls.is_empty());
-        busy.next().is_some_and(|(first, _)| first == cpu) && busy.next().is_none()
+        self.busy == [cpu]
+    }
+
+    /// A CPU's call of that number.
+    fn numbered(&mut self, cpu: usize, number: u64) -> Option<&mut Call> {
+        let calls = &mut self.of_cpu[cpu];
+        let at = calls.binary_search_by_key(&number, |call| call.number);
+        calls.get_mut(at.ok()?)
     }
 
     /// The CPU whose call asks first, the older one of two that ask together, and when the
     /// next of another asks.
     fn first(&self) -> Option<(usize, Nanos)> {
-        let asking = || self.of_cpu.iter().filter_map(VecDeque::front);
+        let asking = || self.busy.iter().filter_map(|&cpu| self.of_cpu[cpu].front());
         let first = asking().min_by_key(|call| (call.asks_at, call.number))?;
         let others = asking().filter(|call| call.cpu != first.cpu);
         let others_ask = others.map(|call| call.asks_at).min();
@@ -340,9 +375,10 @@ impl Calls {
         let calls = &mut self.of_cpu[cpu];
         let mut over = calls.pop_front()?;
         over.end = over.asks_at + over.rest.after;
-        // The next call of its CPU cannot begin earlier.
-        if let Some(next) = calls.front_mut() {
-            next.asks_at = next.asks_at.max(over.end);
+        match calls.front_mut() {
+            // The next call of its CPU cannot begin earlier.
+            Some(next) => next.asks_at = next.asks_at.max(over.end),
+            None => self.busy.retain(|&busy| busy != cpu),
         }
         Some(over)
     }
@@ -353,14 +389,14 @@ impl Calls {
     /// with most of them is chosen, the CPU's own before the oldest.
     fn take_request(&mut self, cpu: usize) -> Option<(usize, Nanos)> {
         let own = self.of_cpu[cpu].front().map_or(0, |call| call.number);
-        let all = self.of_cpu.iter_mut().flatten();
-        let waiting = all.filter(|call| call.queued > 0);
-        let from = waiting.min_by_key(|call| {
+        let waiting = self.iter().filter(|call| call.queued > 0);
+        let Call { number, cpu, .. } = *waiting.min_by_key(|call| {
             let is_others = call.number != own;
             (Reverse(call.queued), is_others, call.number)
         })?;
+        let from = self.numbered(cpu, number)?;
         from.queued -= 1;
-        Some((from.cpu, from.rest.issue_each))
+        Some((cpu, from.rest.issue_each))
     }
 }
 
@@ -401,7 +437,7 @@ impl SchedulerLock {
         let Some(mut call) = Call::new(self.made, cpu, start, steps) else {
             return alone;
         };
-        if call.purpose == Purpose::Update && self.is_uncontended(cpu, start) {
+        if self.is_uncontended(&call, start) {
             call.end = alone;
             self.calls.push(call);
             return alone;
@@ -417,13 +453,22 @@ impl SchedulerLock {
         &self.delays
     }
 
-    /// Whether all unfinished calls are of this CPU, which has the lock's cache line, and end
-    /// by `start`: the next one then finds the lock free, and delays nobody.
-    fn is_uncontended(&self, cpu: usize, start: Nanos) -> bool {
-        let ends_by_start = |call: &Call| call.end <= start;
+    /// Whether a call that begins at `start` finds the lock free and its cache line at its
+    /// CPU, and delays nobody: all others are over by then. Those of them that are unfinished
+    /// are its CPU's own, and it takes no requests from them.
+    fn is_uncontended(&self, call: &Call, start: Nanos) -> bool {
+        let cpu = call.cpu;
+        let own_end_first = || {
+            let last = self.calls.of_cpu[cpu].back();
+            call.purpose == Purpose::Update
+                && self.calls.are_all_of(cpu)
+                && last.is_some_and(|last| last.end <= start)
+        };
         self.current.last_cpu == Some(cpu)
-            && self.calls.are_all_of(cpu)
-            && self.calls.of_cpu[cpu].back().is_some_and(ends_by_start)
+            && match self.calls.is_empty() {
+                true => self.current.is_released_by(start),
+                false => own_end_first(),
+            }
     }
 
     /// Serves all holds that begin before `now`.
@@ -436,8 +481,8 @@ impl SchedulerLock {
 
     /// Predicts when the calls end if no other begins.
     fn predict(&mut self, cost: &TransferCost) {
-        self.predicted.clone_from(&self.current);
-        self.predicted_calls.clone_from(&self.calls);
+        self.predicted.copy_from(&self.current);
+        self.predicted_calls.copy_from(&self.calls);
         loop {
             let calls = &mut self.predicted_calls;
             match self.predicted.serve_first(calls, Nanos::MAX, cost) {
@@ -469,6 +514,8 @@ impl SchedulerLock {
 mod tests {
     use super::super::Numbering;
     use super::*;
+    use rand_xoshiro::SplitMix64;
+    use rand_xoshiro::rand_core::{RngCore, SeedableRng};
 
     const fn two_sockets(cpus: u32) -> Topology {
         Topology {
@@ -594,6 +641,55 @@ mod tests {
         );
         assert_eq!(other, Nanos(10_000_020 + 11 + 5));
         assert_eq!(lock.delays(), [(0, Nanos(11 + 5 + 11))]);
+    }
+
+    /// As [`SchedulerLock::call`], with a prediction for each call.
+    fn call_predicted(
+        lock: &mut SchedulerLock,
+        now: Nanos,
+        (cpu, start): (usize, Nanos),
+        steps: LockedSteps,
+    ) -> Nanos {
+        lock.delays.clear();
+        lock.advance(now, &COST);
+        lock.made += 1;
+        let Some(call) = Call::new(lock.made, cpu, start, steps) else {
+            return start + steps.alone();
+        };
+        lock.calls.push(call);
+        lock.predict(&COST);
+        lock.calls.of_cpu[cpu].back().map(|call| call.end).unwrap()
+    }
+
+    /// Three CPUs make calls of all kinds, mostly the first.
+    #[test]
+    fn who_finds_the_lock_free_ends_as_a_prediction_would_have_it() {
+        let mut random = SplitMix64::seed_from_u64(1);
+        let mut below = |end: u64| random.next_u64() % end;
+        for _ in 0..100 {
+            let (mut lock, mut predicted) = (SchedulerLock::default(), SchedulerLock::default());
+            let (mut now, mut free_at) = (Nanos::ZERO, [Nanos::ZERO; 3]);
+            for _ in 0..200 {
+                now += Nanos(below(400));
+                let cpu = (below(20) as usize).saturating_sub(17);
+                let steps = LockedSteps {
+                    first: Holds::new(below(3), Nanos(below(40))),
+                    between: Nanos(below(100)),
+                    insert: Nanos(below(3) * 15),
+                    dispatches: Holds::new(below(4), Nanos(below(30))),
+                    ..LockedSteps::default()
+                };
+                let steps = steps.with_issues(Nanos(below(200)));
+                let start = free_at[cpu].max(now);
+                let end = lock.call(now, (cpu, start), steps, &COST);
+                let predicted_end = call_predicted(&mut predicted, now, (cpu, start), steps);
+                assert_eq!((end, lock.delays()), (predicted_end, predicted.delays()));
+                free_at[cpu] = end;
+                for &(late_cpu, late) in lock.delays() {
+                    free_at[late_cpu] += late;
+                }
+            }
+        }
     }
 
     /// Calls in a millisecond of CPUs that pause for about so long after each.

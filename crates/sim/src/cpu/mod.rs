@@ -38,6 +38,19 @@ pub(crate) enum Mode {
     SoftInterrupt,
 }
 
+impl Mode {
+    /// The part of a CPU's time that it counts in.
+    #[inline]
+    fn part_of(self, times: &mut CpuTimes) -> &mut u64 {
+        match self {
+            Mode::User => &mut times.user_ns,
+            Mode::System => &mut times.system_ns,
+            Mode::Interrupt => &mut times.irq_ns,
+            Mode::SoftInterrupt => &mut times.softirq_ns,
+        }
+    }
+}
+
 /// How much slower a CPU is that has been idle: caches and branch predictors
 /// have gone cold, and cores that idle run at a low frequency at first.
 #[derive(Clone, Copy, Debug, Default)]
@@ -152,7 +165,8 @@ impl Slowdown {
     /// How long what takes `cost` on a warm CPU takes.
     #[inline]
     pub(crate) fn of(self, cost: Nanos) -> Nanos {
-        if self.cold == 0.0 && self.more_percent == 0.0 && self.clock_percent == 0.0 {
+        let is_slowed = self.cold != 0.0 || self.more_percent != 0.0 || self.clock_percent != 0.0;
+        if !is_slowed || cost == Nanos::ZERO {
             return cost;
         }
         let cost_ns = cost.0 as f64;
@@ -325,25 +339,8 @@ impl Cpus {
             c.busy_from = start;
         }
         let end = start + cost;
-        let history = &mut self.history;
-        match mode {
-            Mode::User => {
-                c.booked.user_ns += cost.0;
-                history.book(cpu, start, end, |t| &mut t.user_ns);
-            }
-            Mode::System => {
-                c.booked.system_ns += cost.0;
-                history.book(cpu, start, end, |t| &mut t.system_ns);
-            }
-            Mode::Interrupt => {
-                c.booked.irq_ns += cost.0;
-                history.book(cpu, start, end, |t| &mut t.irq_ns);
-            }
-            Mode::SoftInterrupt => {
-                c.booked.softirq_ns += cost.0;
-                history.book(cpu, start, end, |t| &mut t.softirq_ns);
-            }
-        }
+        *mode.part_of(&mut c.booked) += cost.0;
+        self.history.book(cpu, start, end, |t| mode.part_of(t));
         c.free_at = end;
         c.idle_since = end;
         if let Some(log) = &mut self.log {

@@ -70,6 +70,9 @@ pub(crate) struct Recorder {
     /// By direction, latencies of I/Os whose submission took no time, as on a machine
     /// whose CPUs cost nothing: total and completion latency are the same.
     submitted_at_once: [Histogram; 3],
+    /// The same of I/Os that had ended when their submission returned, as those have that
+    /// copy from the page cache: total and submission latency are the same.
+    ended_at_once: [Histogram; 3],
     /// Each I/O, where the job writes logs.
     log: Option<Box<IoLog>>,
     /// When the ramp ends and measuring starts.
@@ -128,6 +131,7 @@ impl Recorder {
             bandwidth: Windows::new(window),
             iops: Windows::new(window),
             submitted_at_once: [const { Histogram::new() }; 3],
+            ended_at_once: [const { Histogram::new() }; 3],
             log: None,
             measure_from: Nanos::ZERO,
             phases: None,
@@ -248,15 +252,18 @@ impl Recorder {
         let d = self.dir(dir);
         d.ios += 1;
         d.bytes += bytes;
+        let lat_ns = now.saturating_sub(started).0;
         if !sync && issued == started {
-            let lat_ns = now.saturating_sub(started).0;
             return self.submitted_at_once[dir as usize].record(lat_ns);
+        }
+        if !sync && issued == now {
+            return self.ended_at_once[dir as usize].record(lat_ns);
         }
         if !sync {
             d.slat_ns.record(issued.saturating_sub(started).0);
         }
         d.clat_ns.record(now.saturating_sub(issued).0);
-        d.lat_ns.record(now.saturating_sub(started).0);
+        d.lat_ns.record(lat_ns);
     }
 
     #[cold]
@@ -400,11 +407,15 @@ impl Recorder {
     /// What was recorded; `process` is the process's number.
     pub(crate) fn into_results(mut self, process: u32) -> JobResults {
         for dir in Direction::ALL {
-            let at_once = std::mem::take(&mut self.submitted_at_once[dir as usize]);
+            let submitted = std::mem::take(&mut self.submitted_at_once[dir as usize]);
+            let ended = std::mem::take(&mut self.ended_at_once[dir as usize]);
             let d = self.dir(dir);
-            d.slat_ns.record_many(0, at_once.count());
-            d.clat_ns.merge(&at_once);
-            d.lat_ns.merge(&at_once);
+            d.slat_ns.record_many(0, submitted.count());
+            d.clat_ns.merge(&submitted);
+            d.lat_ns.merge(&submitted);
+            d.slat_ns.merge(&ended);
+            d.clat_ns.record_many(0, ended.count());
+            d.lat_ns.merge(&ended);
         }
         JobResults {
             process,

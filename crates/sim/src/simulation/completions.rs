@@ -112,8 +112,8 @@ impl Simulation {
         if !self.costs.free {
             return self.interrupt(disk, io);
         }
-        let cpu = self.processes[io.pid].submit_cpu();
         if let Some(log) = self.system.cpus.log() {
+            let cpu = self.processes[io.pid].submit_cpu();
             log.ended((io.pid, io.slot), (cpu, self.clock.now()), disk);
         }
         self.with_process(io.pid, |p, now, system| {

@@ -277,7 +277,7 @@ impl Simulation {
         if !self.costs.free {
             self.release_all();
         }
-        self.wake_workers(Some(self.processes[pid].cpu()));
+        self.wake_workers(Some(pid));
         self.deliver_refused();
         if self.processes[pid].has_just_exited() {
             self.on_exit(pid);
@@ -292,8 +292,8 @@ impl Simulation {
         disks.for_each(|disk| disk.release(now));
     }
 
-    /// Wakes the workers and servers that have something to do. `by` is the CPU of the
-    /// process that gave it to them.
+    /// Wakes the workers and servers that have something to do. `by` is the process that
+    /// gave it to them.
     #[inline]
     fn wake_workers(&mut self, by: Option<usize>) {
         if !self.workers.is_empty() || !self.servers.is_empty() {
@@ -303,6 +303,7 @@ impl Simulation {
 
     #[inline(never)]
     fn wake_each_worker(&mut self, by: Option<usize>) {
+        let by = by.map(|pid| self.processes[pid].cpu());
         for at in 0..self.workers.len() {
             self.with_worker(at, |w, now, costs, system| {
                 w.wake_up(now, by, costs, system)

@@ -93,14 +93,18 @@ impl JobProcess {
             true => self.costs.wait,
             false => self.costs.reap_call,
         };
-        self.spend(now, call, Mode::System, system);
+        let mut poll = Nanos::ZERO;
         if self.polls_for_ends {
             let each = self.costs.polled_end + self.costs.drive_distance(self.cpu);
-            let ends = Nanos(each.0 * taken as u64);
-            self.spend(now, self.costs.poll + ends, Mode::System, system);
+            poll = self.costs.poll + Nanos(each.0 * taken as u64);
         }
-        let cost = Nanos(self.costs.user_reap.0 * taken as u64) + verify_cost;
-        self.spend(now, cost, Mode::User, system);
+        let user = Nanos(self.costs.user_reap.0 * taken as u64) + verify_cost;
+        let costs = [
+            (call, Mode::System),
+            (poll, Mode::System),
+            (user, Mode::User),
+        ];
+        self.spend_each(now, costs, system);
     }
 
     /// The scheduler learns of an end that this process has found, on its CPU.

@@ -108,22 +108,45 @@ impl JobProcess {
         mode: Mode,
         system: &mut System,
     ) -> bool {
-        if cost == Nanos::ZERO {
-            return false;
-        }
-        let cost = system.cpus.slowdown(self.cpu, now).of(cost);
-        self.occupy(now, cost, mode, system);
-        true
+        self.spend_each(now, [(cost, mode)], system)
     }
 
-    /// Uses its CPU.
-    #[inline(never)]
+    /// The same of several costs in a row, after which the process is called once.
+    #[inline]
+    pub(super) fn spend_each<const COSTS: usize>(
+        &mut self,
+        now: Nanos,
+        costs: [(Nanos, Mode); COSTS],
+        system: &mut System,
+    ) -> bool {
+        let mut until = None;
+        for (cost, mode) in costs {
+            if cost > Nanos::ZERO {
+                let cost = system.cpus.slowdown(self.cpu, now).of(cost);
+                until = Some(self.use_cpu(now, cost, mode, system));
+            }
+        }
+        if let Some(until) = until {
+            self.go_on_at(until, system);
+        }
+        until.is_some()
+    }
+
+    /// Uses its CPU, and goes on after that.
+    #[inline]
     pub(super) fn occupy(&mut self, now: Nanos, cost: Nanos, mode: Mode, system: &mut System) {
+        let until = self.use_cpu(now, cost, mode, system);
+        self.go_on_at(until, system);
+    }
+
+    /// Uses its CPU. Returns until when.
+    #[inline(never)]
+    fn use_cpu(&mut self, now: Nanos, cost: Nanos, mode: Mode, system: &mut System) -> Nanos {
         let until = self.book(now, cost, mode, system);
         if let Some(log) = system.cpus.log() {
             log.was_for(self.id);
         }
-        self.go_on_at(until, system);
+        until
     }
 
     /// Has its CPU do something for it. Returns when that is done.

@@ -233,8 +233,7 @@ impl JobProcess {
         } else {
             Nanos::ZERO
         };
-        let user_takes = self.spend(now, user, Mode::User, system);
-        self.spend(now, call, Mode::System, system) || user_takes
+        self.spend_each(now, [(user, Mode::User), (call, Mode::System)], system)
     }
 
     /// What filling the buffer of the next submission takes, where the program verifies.
