@@ -112,24 +112,35 @@ impl JobProcess {
     }
 
     /// The same of several costs in a row, after which the process is called once.
-    #[inline]
+    #[inline(always)]
     pub(super) fn spend_each<const COSTS: usize>(
         &mut self,
         now: Nanos,
         costs: [(Nanos, Mode); COSTS],
         system: &mut System,
     ) -> bool {
-        let mut until = None;
+        let takes_time = costs.iter().any(|(cost, _)| *cost > Nanos::ZERO);
+        if takes_time {
+            self.occupy_for_each(now, costs, system);
+        }
+        takes_time
+    }
+
+    #[inline(never)]
+    fn occupy_for_each<const COSTS: usize>(
+        &mut self,
+        now: Nanos,
+        costs: [(Nanos, Mode); COSTS],
+        system: &mut System,
+    ) {
+        let mut until = now;
         for (cost, mode) in costs {
             if cost > Nanos::ZERO {
                 let cost = system.cpus.slowdown(self.cpu, now).of(cost);
-                until = Some(self.use_cpu(now, cost, mode, system));
+                until = self.use_cpu(now, cost, mode, system);
             }
         }
-        if let Some(until) = until {
-            self.go_on_at(until, system);
-        }
-        until.is_some()
+        self.go_on_at(until, system);
     }
 
     /// Uses its CPU, and goes on after that.
