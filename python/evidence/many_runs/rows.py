@@ -20,8 +20,8 @@ from load import measured
 #: The goal, for pandas and for Polars.
 SECONDS_MAX = 2.0
 
-#: A run keeps six million requests at most, so there are two.
-SCHEDULERS = ("none", "kyber")
+#: A run keeps some three million requests at most, so there are four.
+SCHEDULERS = ("none", "mq-deadline", "kyber", "bfq")
 
 
 @dataclass(frozen=True)
