@@ -52,7 +52,8 @@ const PERFETTO_ENTRIES: usize = 3_000_000;
 const TRACE_ENTRIES: usize = 5_000_000;
 /// Limit on the entries from which the slowest requests are found, about 60 MB.
 const SLOWEST_ENTRIES: usize = 1_000_000;
-/// Limit on the entries for a table of requests: 5 GB, about six million requests.
+/// Limit on the entries for a table of requests: 5 GB, about three million requests of an NVMe
+/// drive.
 const REQUESTS_ENTRIES: usize = 50_000_000;
 
 impl Recording {
