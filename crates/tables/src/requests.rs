@@ -181,13 +181,24 @@ pub const REQUESTS: TableKind = TableKind {
 pub fn requests<'a>(runs: impl IntoIterator<Item = (&'a str, &'a Results)>) -> Table {
     let mut rows = Vec::new();
     for (setting, run) in runs {
+        let Some(traced) = &run.traced_requests else {
+            continue;
+        };
         let jobs = run.jobs_of_submitters();
-        let of = run.traced_requests.iter().flat_map(|traced| &traced.of);
-        rows.extend(of.map(|request| Row {
-            setting,
-            run,
-            job: jobs.get(&request.submitter).copied().unwrap_or_default(),
-            request,
+        // Most requests have the submitter of the one before.
+        let mut last = (None, "");
+        rows.reserve(traced.of.len());
+        rows.extend(traced.of.iter().map(|request| {
+            if last.0 != Some(request.submitter) {
+                let job = jobs.get(&request.submitter).copied();
+                last = (Some(request.submitter), job.unwrap_or_default());
+            }
+            Row {
+                setting,
+                run,
+                job: last.1,
+                request,
+            }
         }));
     }
     Table::of(&columns(), &rows)
