@@ -16,6 +16,16 @@ impl SectorRun {
     pub(crate) fn overlaps(&self, start: u64, end: u64) -> bool {
         self.start < end && start < self.end
     }
+
+    /// The numbers of the lines of so many sectors that it is in, and its part in each.
+    pub(super) fn in_lines(self, sectors_each: u64) -> impl Iterator<Item = (u64, SectorRun)> {
+        let lines = self.start / sectors_each..self.end.div_ceil(sectors_each);
+        lines.map(move |line| {
+            let start = self.start.max(line * sectors_each);
+            let end = self.end.min((line + 1) * sectors_each);
+            (line, SectorRun { start, end })
+        })
+    }
 }
 
 /// Dirty sectors, which are not on the platters yet, as runs that neither touch nor
@@ -52,24 +62,15 @@ impl Lines {
         sector / self.sectors_each
     }
 
-    /// The lines of a run, and how many of its sectors each has.
-    fn parts(&self, run: SectorRun) -> impl Iterator<Item = (u64, u64)> + use<> {
-        let each = self.sectors_each;
-        (run.start / each..=(run.end - 1) / each).map(move |line| {
-            let (start, end) = (line * each, (line + 1) * each);
-            (line, run.end.min(end) - run.start.max(start))
-        })
-    }
-
     fn add(&mut self, run: SectorRun) {
-        for (line, sectors) in self.parts(run) {
-            *self.dirty.entry(line).or_default() += sectors;
+        for (line, part) in run.in_lines(self.sectors_each) {
+            *self.dirty.entry(line).or_default() += part.end - part.start;
         }
     }
 
     fn remove(&mut self, run: SectorRun) {
-        for (line, sectors) in self.parts(run) {
-            let left = self.dirty.remove(&line).unwrap_or(0) - sectors;
+        for (line, part) in run.in_lines(self.sectors_each) {
+            let left = self.dirty.remove(&line).unwrap_or(0) - (part.end - part.start);
             if left > 0 {
                 self.dirty.insert(line, left);
             }
@@ -107,7 +108,7 @@ impl Dirty {
     pub(crate) fn room_of(&self, run: SectorRun) -> u64 {
         match &self.lines {
             Some(lines) => {
-                let parts = lines.parts(run);
+                let parts = run.in_lines(lines.sectors_each);
                 let new = parts.filter(|(line, _)| !lines.dirty.contains_key(line));
                 new.count() as u64 * lines.sectors_each
             }

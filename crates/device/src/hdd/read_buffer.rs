@@ -198,16 +198,6 @@ impl ReadLines {
         }
     }
 
-    /// The lines of a run, and its part in each.
-    fn parts(&self, run: SectorRun) -> impl Iterator<Item = (u64, SectorRun)> + use<> {
-        let each = self.sectors_each;
-        (run.start / each..run.end.div_ceil(each)).map(move |line| {
-            let start = run.start.max(line * each);
-            let end = run.end.min((line + 1) * each);
-            (line, SectorRun { start, end })
-        })
-    }
-
     fn use_line(&mut self, line: u64, run: SectorRun) {
         self.uses += 1;
         if let Some((_, used)) = self.lines.insert(line, (run, self.uses)) {
@@ -220,7 +210,7 @@ impl ReadLines {
         if self.held_until(run.start, run.end) < run.end {
             return false;
         }
-        for (line, _) in self.parts(run) {
+        for (line, _) in run.in_lines(self.sectors_each) {
             if let Some(&(held, _)) = self.lines.get(&line) {
                 self.use_line(line, held);
             }
@@ -242,7 +232,7 @@ impl ReadLines {
 
     /// A line has one run: a part that does not touch what it held takes its place.
     fn keep(&mut self, run: SectorRun) {
-        for (line, part) in self.parts(run) {
+        for (line, part) in run.in_lines(self.sectors_each) {
             let held = self.lines.get(&line).map(|(held, _)| *held);
             let touching = held.filter(|held| held.start <= part.end && part.start <= held.end);
             let joined = touching.map_or(part, |held| SectorRun {
@@ -259,7 +249,7 @@ impl ReadLines {
     }
 
     fn forget(&mut self, run: SectorRun) {
-        for (line, _) in self.parts(run) {
+        for (line, _) in run.in_lines(self.sectors_each) {
             if let Some((_, used)) = self.lines.remove(&line) {
                 self.by_use.remove(&(used, line));
             }
