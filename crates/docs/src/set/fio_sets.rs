@@ -301,7 +301,7 @@ fn rocket_rows(record: &Record) -> Result<Vec<Row>, String> {
 }
 
 /// The options of a run on a disk behind a RAID controller.
-fn raid_options(record: &Record) -> Result<String, String> {
+fn raid_options(record: &Record, read_before_bytes: u64) -> Result<String, String> {
     let (series, rw) = (record.text("series")?, record.text("rw")?);
     // XFS has four allocation groups, and a directory's files are in one of them.
     let group: u64 = match (series, rw) {
@@ -321,7 +321,7 @@ fn raid_options(record: &Record) -> Result<String, String> {
         options += &format!(" ramp_time=0 runtime={seconds:.0}");
     }
     // All of the file, of which a part is in the cache.
-    if rw == "read" && raid_read_before_bytes(record)? > 0 {
+    if rw == "read" && read_before_bytes > 0 {
         options += " time_based=0 ramp_time=0 runtime=30 number_ios=0";
     }
     // Until all that is in flight has ended once.
@@ -419,19 +419,20 @@ pub fn raid_controller(folder: &Folder) -> Vec<Bench> {
 
 fn raid_row(record: &Record, is_ssd: bool) -> Result<Row, String> {
     let jobs: u32 = record.number("jobs")?;
+    let read_before_bytes = match is_ssd {
+        true => 0,
+        false => raid_read_before_bytes(record)?,
+    };
     let options = match is_ssd {
         true => "ioengine=libaio size=5g offset_increment=5g".to_string(),
-        false => raid_options(record)?,
+        false => raid_options(record, read_before_bytes)?,
     };
     Ok(Row {
         bs: record.text("bs")?.to_string(),
         iodepth: record.number("iodepth")?,
         processes: jobs,
         cores: jobs.min(10),
-        read_before_bytes: match is_ssd {
-            true => 0,
-            false => raid_read_before_bytes(record)?,
-        },
+        read_before_bytes,
         measured: Measured {
             iops: record.figure("iops")?,
             lat_mean_us: record.figure_if_any("lat_mean_us")?,
