@@ -102,7 +102,7 @@ impl Lists {
         match self.entries.get_mut(id.number()) {
             Some(reused) => *reused = entry,
             None => {
-                let unused = LruEntry::new(0, Lruvec { node: 0, group: 0 });
+                let unused = LruEntry::new(0, Lruvec::default());
                 self.entries.resize(id.number(), unused);
                 self.entries.push(entry);
             }

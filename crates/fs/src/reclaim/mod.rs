@@ -401,6 +401,12 @@ impl Lru {
 }
 
 impl<H: Host> Vfs<H> {
+    /// How many memory nodes there are, of which each has a [`Vfs::kswapd`].
+    pub fn memory_nodes(&self) -> u8 {
+        let lru = self.lru.as_ref();
+        lru.map_or(1, |lru| lru.borrow().lruvecs.nodes)
+    }
+
     /// Sizes of the lists; `None` if memory is not limited.
     pub fn lru_statistics(&self) -> Option<LruStatistics> {
         let lru = self.lru.as_ref()?.borrow();

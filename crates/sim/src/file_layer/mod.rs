@@ -464,8 +464,8 @@ impl FileLayer {
     /// watermark, and shrink the caches of names and inodes as far as that and other tasks'
     /// reclaim call for.
     pub(crate) fn add_kswapds(&mut self, pid: usize) -> Vec<TaskId> {
-        let last = self.nodes.iter().copied().max().unwrap_or(0);
-        (0..=last).map(|node| self.add_kswapd(pid, node)).collect()
+        let nodes = 0..self.vfs.memory_nodes();
+        nodes.map(|node| self.add_kswapd(pid, node)).collect()
     }
 
     fn add_kswapd(&mut self, pid: usize, node: u8) -> TaskId {
