@@ -4,8 +4,8 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::support::Place;
 use crate::support::loop_device::{LoopDevice, instances, is_tracefs_there};
+use crate::support::{Place, send_signal};
 
 const READS: &str = "\
 [global]
@@ -165,9 +165,7 @@ fn a_signal_ends_the_run_and_all_is_put_back() {
         while !device.read("scheduler").contains("[none]") || ios() < first + 100 {
             std::thread::sleep(Duration::from_millis(5));
         }
-        let pid = child.id().to_string();
-        let sent = Command::new("kill").args([signal, &pid]).status();
-        assert!(sent.expect("kill runs").success());
+        send_signal(&child, signal);
         let done = child.wait_with_output().expect("it ends");
         let said = String::from_utf8_lossy(&done.stderr);
         assert_eq!(done.status.code(), Some(1), "{said}");
@@ -204,10 +202,7 @@ fn a_signal_keeps_the_runs_that_have_ended() {
             std::thread::sleep(Duration::from_millis(5));
         }
     }
-    let sent = Command::new("kill")
-        .args(["-INT", &child.id().to_string()])
-        .status();
-    assert!(sent.expect("kill runs").success());
+    send_signal(&child, "-INT");
     let done = child.wait_with_output().expect("it ends");
     let (out, err) = (
         String::from_utf8_lossy(&done.stdout),

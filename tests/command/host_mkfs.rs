@@ -4,8 +4,8 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::support::Place;
 use crate::support::loop_device::{LoopDevice, instances};
+use crate::support::{Place, send_signal};
 
 const JOB: &str = "\
 [global]
@@ -100,9 +100,7 @@ fn an_error_or_a_signal_leaves_nothing_mounted() {
         std::thread::sleep(Duration::from_millis(10));
     }
     std::thread::sleep(Duration::from_millis(300));
-    let _ = Command::new("kill")
-        .args(["-TERM", &child.id().to_string()])
-        .status();
+    send_signal(&child, "-TERM");
     let done = child.wait_with_output().expect("it ends");
     let said = String::from_utf8_lossy(&done.stderr);
     assert_eq!(done.status.code(), Some(1), "{said}");

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use crate::support::Place;
 use crate::support::loop_device::{LoopDevice, instances, is_tracefs_there};
+use crate::support::{Place, send_signal};
 
 /// A loop device, or `None` where requests cannot be traced on one.
 fn device() -> Option<LoopDevice> {
@@ -49,9 +49,7 @@ fn while_fio_reads(device: &LoopDevice, place: &Place, command: &mut Command) ->
         .stdout(Stdio::null())
         .status();
     assert!(fio.expect("fio runs").success());
-    let _ = Command::new("kill")
-        .args(["-INT", &recorder.id().to_string()])
-        .status();
+    send_signal(&recorder, "-INT");
     recorder.wait_with_output().expect("it ends")
 }
 

@@ -3,8 +3,8 @@
 
 use std::process::{Child, Command};
 
-use crate::support::Place;
 use crate::support::served::{Served, have, judge, nbdsh};
+use crate::support::{Place, send_signal};
 
 fn start(place: &Place, served: &Served, args: &[&str]) -> Child {
     Command::new(env!("CARGO_BIN_EXE_blklab"))
@@ -25,10 +25,7 @@ fn wait_for(place: &Place, name: &str) {
 }
 
 fn interrupt(mut recorder: Child) {
-    let sent = Command::new("kill")
-        .args(["-INT", &recorder.id().to_string()])
-        .status();
-    assert!(sent.expect("kill runs").success());
+    send_signal(&recorder, "-INT");
     assert!(recorder.wait().expect("it ends").success());
 }
 

@@ -6,7 +6,15 @@ pub mod mounted;
 pub mod served;
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output};
+
+/// Sends a running program a signal, as `-INT`.
+pub fn send_signal(child: &Child, signal: &str) {
+    let sent = Command::new("kill")
+        .args([signal, &child.id().to_string()])
+        .status();
+    assert!(sent.expect("kill runs").success());
+}
 
 /// How often a test kills a server: `make kills` has each do so a hundred times, by the variable
 /// `BLKLAB_KILLS`.

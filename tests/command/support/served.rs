@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use super::{Outcome, Place};
+use super::{Outcome, Place, send_signal};
 
 /// A server that runs for as long as this is held.
 pub struct Served {
@@ -73,9 +73,7 @@ impl Served {
     }
 
     pub fn signal(&self, signal: &str) {
-        let pid = self.child.id().to_string();
-        let sent = Command::new("kill").args([signal, &pid]).status();
-        assert!(sent.expect("kill").success());
+        send_signal(&self.child, signal);
     }
 
     /// Ends it without a word, in the middle of whatever it does.
