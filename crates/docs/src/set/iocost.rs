@@ -12,7 +12,7 @@ use super::Figure;
 use super::folder::{Folder, Record};
 
 /// The coefficients that describe a drive.
-const GIVEN: [&str; 3] = ["rbps", "rrandiops", "wbps"];
+const GIVEN: [&str; 3] = ["rbps", "wbps", "wrandiops"];
 
 /// Length of each job in simulated seconds.
 const SECONDS: u32 = 1;
@@ -21,7 +21,7 @@ const SECONDS: u32 = 1;
 pub fn figures(folder: &Folder) -> Vec<Figure> {
     const FILE: &str = "coefficients.csv";
     let factors = mean_factors(folder.each(FILE, |record| match is_measured(record)? {
-        true => write_factor(record).map(Some),
+        true => read_factor(record).map(Some),
         false => Ok(None),
     }));
     let submissions = folder.each(FILE, |record| match is_measured(record)? {
@@ -65,15 +65,23 @@ fn figures_of(record: &Record, factors: &BTreeMap<String, f64>) -> Result<Vec<Fi
     Ok(figures)
 }
 
-/// Returns a drive's model and its writes of 4 KiB a second as a factor of the square root of
-/// the bandwidth of its reads: drives with a faster interface have faster controllers, though
-/// not as much faster.
-fn write_factor(record: &Record) -> Result<(String, f64), String> {
-    let random: f64 = record.number("wrandiops")?;
-    let sequential: f64 = record.number("wseqiops")?;
-    let bytes: f64 = record.number("rbps")?;
-    let factor = (random.max(1.0) * sequential.max(1.0)).sqrt() / bytes.max(1.0).sqrt();
+/// Returns a drive's model and its reads of 4 KiB a second as a factor of what its writes
+/// tell of them.
+fn read_factor(record: &Record) -> Result<(String, f64), String> {
+    let random: f64 = record.number("rrandiops")?;
+    let sequential: f64 = record.number("rseqiops")?;
+    let factor = (random.max(1.0) * sequential.max(1.0)).sqrt() / told_by_writes(record)?;
     Ok((record.text("model")?.to_string(), factor))
+}
+
+/// Returns what reads of 4 KiB a second are proportional to: dies serve both reads and writes,
+/// and the more a drive has the more it writes, but not as much more: the square root of the
+/// bandwidth of writes, which an SLC cache raises, and the fourth root of random writes, which
+/// spare flash and memory for the map raise.
+fn told_by_writes(record: &Record) -> Result<f64, String> {
+    let bytes: f64 = record.number("wbps")?;
+    let iops: f64 = record.number("wrandiops")?;
+    Ok(bytes.max(1.0).sqrt() * iops.max(1.0).sqrt().sqrt())
 }
 
 /// Returns the mean factor of each model.
@@ -99,14 +107,17 @@ fn factor_of_others(factors: &BTreeMap<String, f64>, model: &str) -> Option<f64>
 
 /// Returns the keys of a null drive with the given coefficients: the bandwidth of its link
 /// and of its flash, and the interval between the starts of commands in each direction.
-/// Writes have that of the other models by `factor`, or of its reads.
+/// Reads have that of the other models by `factor`, or of its writes.
 fn description(record: &Record, factor: Option<f64>) -> Result<Vec<(String, String)>, String> {
     let interval_ns = |iops: f64| (1e9 / iops.max(1.0)).round() as u64;
     let mb_s = |bytes: f64| (bytes / 1e6).round().max(1.0) as u64;
     let read_bytes: f64 = record.number("rbps")?;
-    let read_iops: f64 = record.number("rrandiops")?;
     let write_bytes: f64 = record.number("wbps")?;
-    let write_iops = factor.map_or(read_iops, |factor| factor * read_bytes.max(1.0).sqrt());
+    let write_iops: f64 = record.number("wrandiops")?;
+    let read_iops = match factor {
+        Some(factor) => factor * told_by_writes(record)?,
+        None => write_iops,
+    };
     let values = [
         ("timing.parallelism", 4096),
         ("timing.read_interval_ns", interval_ns(read_iops)),
@@ -125,29 +136,30 @@ mod tests {
 
     #[test]
     fn a_drive_is_described_by_what_is_given() {
-        let text = "rbps,rrandiops,wbps\n4000000000,100000,500000000\n";
+        let text = "rbps,wbps,wrandiops\n4000000000,100000000,10000\n";
         let record = &records("c", text.as_bytes()).expect("a table")[0];
         let values = |factor| description(record, factor).expect("numbers");
         let value = |factor, key: &str| {
             let values = values(factor).into_iter();
             { values }.find_map(|(name, value)| (name == key).then_some(value))
         };
-        let of = |key| value(Some(2.0 / 4e9_f64.sqrt() * 1e4), key);
-        assert_eq!(of("timing.read_interval_ns").as_deref(), Some("10000"));
-        assert_eq!(of("timing.write_interval_ns").as_deref(), Some("50000"));
+        // The square root of the bytes is 10,000, the fourth root of the writes 10.
+        let of = |key| value(Some(2.0), key);
+        assert_eq!(of("timing.read_interval_ns").as_deref(), Some("5000"));
+        assert_eq!(of("timing.write_interval_ns").as_deref(), Some("100000"));
         assert_eq!(of("timing.read_bandwidth_mb_s").as_deref(), Some("4000"));
-        assert_eq!(of("timing.write_bandwidth_mb_s").as_deref(), Some("500"));
-        let alone = value(None, "timing.write_interval_ns");
-        assert_eq!(alone.as_deref(), Some("10000"));
+        assert_eq!(of("timing.write_bandwidth_mb_s").as_deref(), Some("100"));
+        let alone = value(None, "timing.read_interval_ns");
+        assert_eq!(alone.as_deref(), Some("100000"));
         registry::load_with("null", &values(Some(1.0))).expect("a drive");
     }
 
     #[test]
     fn a_model_says_nothing_of_itself() {
-        let text = "model,rbps,wseqiops,wrandiops\na,10000,100,400\na,10000,600,600\n\
-                    b,10000,500,500\nc,10000,900,900\n";
+        let text = "model,wbps,wrandiops,rseqiops,rrandiops\na,10000,1,100,400\n\
+                    a,10000,1,600,600\nb,2500,16,500,500\nc,10000,1,900,900\n";
         let records = records("c", text.as_bytes()).expect("a table");
-        let of_drives: Result<Vec<_>, _> = records.iter().map(write_factor).collect();
+        let of_drives: Result<Vec<_>, _> = records.iter().map(read_factor).collect();
         let factors = mean_factors(of_drives.expect("numbers"));
         assert_eq!(factors["a"], 4.0);
         assert_eq!(factor_of_others(&factors, "a"), Some(9.0));
