@@ -3,13 +3,14 @@
 
 use std::os::fd::BorrowedFd;
 
-use blklab_blk::{IoStatus, Waiter};
+use blklab_blk::{IoStatus, Nanos, Waiter};
 use blklab_nbd::wire::ErrorCode;
 use blklab_nbd::{REQUEST_BYTES, Refusal, Request, Session};
 use rustix::io::Errno;
 
 use super::io::IoId;
 use super::shared::Client;
+use crate::Clock;
 use crate::net::{Arrival, Channel, ConnectionPermit};
 
 /// Room for what one read of the socket brings.
@@ -178,6 +179,18 @@ impl Connection {
     pub(super) fn reads_directly(&self) -> bool {
         matches!(self.incoming, Incoming::Payload { filled, len, .. }
             if len - filled >= DIRECT_BYTES)
+    }
+
+    /// Polls for the client's next bytes until `end`, and reads them once.
+    pub(super) fn poll_and_read(&mut self, clock: Clock, end: Nanos) -> Received {
+        while clock.now() < end {
+            let (received, _) = self.receive(None);
+            if received != Received::Nothing {
+                return received;
+            }
+            std::hint::spin_loop();
+        }
+        Received::Nothing
     }
 
     /// Waits for the client, as long as its channel allows, and reads once.

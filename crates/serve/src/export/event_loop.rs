@@ -14,11 +14,11 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use slab::Slab;
 
-use super::coalescing::Coalescing;
 use super::connection::{Connection, Phase, Received};
 use super::disk::Ended;
 use super::requests::{ConnectionLimits, RequestContext};
 use super::shared::{Client, Core, ExportThread, SharedExport};
+use super::waiting::{Wait, Waiting};
 use super::{ExportView, Inbox, Message};
 use crate::Clock;
 use crate::net::Arrival;
@@ -62,7 +62,7 @@ pub(crate) struct EventLoop {
     busy_poll: Nanos,
     /// Requests end when a drive's model says.
     is_paced: bool,
-    coalescing: Coalescing,
+    waiting: Waiting,
     /// The last wait was short.
     is_brisk: bool,
     /// Nobody else needs this thread to take what the back end completes.
@@ -111,7 +111,7 @@ impl EventLoop {
             software_queues: setup.software_queues,
             busy_poll: setup.busy_poll,
             is_paced,
-            coalescing: Coalescing::new(),
+            waiting: Waiting::new(),
             is_brisk: false,
             is_alone: false,
             epoll,
@@ -169,10 +169,14 @@ impl EventLoop {
     /// For how long to pause so that several requests arrive before the next iteration;
     /// not where polling or a drive's speed was asked for.
     fn pause(&mut self, now: Nanos) -> Nanos {
-        if self.busy_poll > Nanos::ZERO || self.is_paced || !self.ready.is_empty() {
+        self.waiting.count(now, self.answered);
+        let Wait::Pause(pause) = self.waiting.way() else {
             return Nanos::ZERO;
+        };
+        match self.busy_poll > Nanos::ZERO || self.is_paced || !self.ready.is_empty() {
+            true => Nanos::ZERO,
+            false => pause,
         }
-        self.coalescing.pause(now, self.answered)
     }
 
     /// Waits for something to happen.
@@ -202,9 +206,9 @@ impl EventLoop {
         Ok(())
     }
 
-    /// Sleeps in the read of a connection that is alone, where its client sends the
-    /// next request soon after each answer: that saves a call for each request. Returns
-    /// whether something came.
+    /// Waits in the read of a connection that is alone, where its client sends the next
+    /// request soon after each answer: that saves a call for each request. Returns whether
+    /// something came.
     fn wait_for_lone_client(&mut self, now: Nanos) -> bool {
         let is_quiet = self.busy_poll == Nanos::ZERO && self.ready.is_empty() && self.is_alone;
         if !self.is_brisk || !is_quiet || self.connections.len() != 1 {
@@ -217,7 +221,14 @@ impl EventLoop {
         if is_due || !connection.awaits_one_request() || self.context.export_thread.is_notified() {
             return false;
         }
-        self.is_brisk = connection.wait_and_read() != Received::Nothing;
+        let mut received = Received::Nothing;
+        if let Wait::Poll(limit) = self.waiting.way() {
+            received = connection.poll_and_read(self.clock, now.saturating_add(limit));
+        }
+        if received == Received::Nothing {
+            received = connection.wait_and_read();
+        }
+        self.is_brisk = received != Received::Nothing;
         if self.is_brisk {
             self.ready.push(index);
         }

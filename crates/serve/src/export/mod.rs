@@ -1,7 +1,6 @@
 //! One export: its threads, their connections, its block layer, and how other
 //! threads reach it.
 
-mod coalescing;
 mod connection;
 mod disk;
 mod event_loop;
@@ -11,6 +10,7 @@ mod queue_client;
 mod requests;
 mod shared;
 mod trace;
+mod waiting;
 mod watch;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
