@@ -201,7 +201,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "SIZE")]
     pub(crate) max_in_flight: Option<String>,
 
-    /// How long to poll for more requests before sleeping, in microseconds
+    /// Always poll for so many microseconds before sleeping, not only where that helps
     #[arg(long, value_name = "US")]
     pub(crate) busy_poll: Option<u64>,
 

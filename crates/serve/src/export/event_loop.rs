@@ -18,7 +18,7 @@ use super::connection::{Connection, Phase, Received};
 use super::disk::Ended;
 use super::requests::{ConnectionLimits, RequestContext};
 use super::shared::{Client, Core, ExportThread, SharedExport};
-use super::waiting::{Wait, Waiting};
+use super::waiting::{WAYS, Wait, Waiting};
 use super::{ExportView, Inbox, Message};
 use crate::Clock;
 use crate::net::Arrival;
@@ -111,7 +111,7 @@ impl EventLoop {
             software_queues: setup.software_queues,
             busy_poll: setup.busy_poll,
             is_paced,
-            waiting: Waiting::new(),
+            waiting: Waiting::new(&WAYS),
             is_brisk: false,
             is_alone: false,
             epoll,

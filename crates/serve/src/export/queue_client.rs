@@ -17,6 +17,7 @@ use super::disk::{Disk, Ended};
 use super::io::{Io, IoId, Source};
 use super::requests::data_bytes;
 use super::shared::{Client, Core, ExportThread, SharedExport, Waker};
+use super::waiting::{UNPAUSED_WAYS, Wait, Waiting};
 use super::watch::{PanicWatch, WatchedThread};
 use crate::{Clock, sleep_precisely};
 
@@ -84,6 +85,9 @@ pub(crate) struct QueueClient {
     waiter: Option<Waiter>,
     in_flight: u32,
     in_flight_bytes: u64,
+    /// Requests answered.
+    answered: u64,
+    waiting: Waiting,
     ended: Vec<Ended>,
     woken: Vec<u64>,
     /// When the block layer must run next, and how much earlier to wake up.
@@ -110,10 +114,25 @@ impl QueueClient {
             waiter: None,
             in_flight: 0,
             in_flight_bytes: 0,
+            answered: 0,
+            waiting: Waiting::new(UNPAUSED_WAYS),
             ended: Vec::new(),
             woken: Vec::new(),
             next_event: (Nanos::MAX, Nanos::ZERO),
         })
+    }
+
+    /// Waits for all requests in flight where the front end takes no answers any more.
+    pub(crate) fn abandon<Q: FrontEndQueue>(&mut self, queue: &mut Q) {
+        self.unstage().for_each(drop);
+        while self.has_work() {
+            if self.wants_turn() {
+                // That they cannot be answered is known.
+                let _ = self.take_turn(queue);
+            } else {
+                self.sleep(None);
+            }
+        }
     }
 
     /// Leaves the threads of the export, once nothing is in flight.
@@ -146,11 +165,19 @@ impl QueueClient {
 
     /// Whether its thread polls before it goes to sleep.
     pub(crate) fn polls(&self) -> bool {
-        self.setup.busy_poll > Nanos::ZERO
+        self.poll_limit() > Nanos::ZERO
     }
 
-    /// Polls for the configured time, and `has_more` with it. Returns whether there is
-    /// something to do.
+    /// How long to poll: as configured, or where that answers more requests.
+    fn poll_limit(&self) -> Nanos {
+        match (self.setup.busy_poll, self.waiting.way()) {
+            (Nanos::ZERO, Wait::Poll(limit)) => limit,
+            (configured, _) => configured,
+        }
+    }
+
+    /// Polls, and `has_more` with it, before its thread goes to sleep. Returns whether there
+    /// is something to do.
     ///
     /// # Errors
     /// The error of `has_more`.
@@ -159,7 +186,7 @@ impl QueueClient {
         mut has_more: impl FnMut() -> Result<bool, E>,
     ) -> Result<bool, E> {
         let clock = self.setup.clock;
-        let end = clock.now().saturating_add(self.setup.busy_poll);
+        let end = clock.now().saturating_add(self.poll_limit());
         let (next, early) = self.next_event;
         loop {
             let now = clock.now();
@@ -250,6 +277,7 @@ impl QueueClient {
             core.run(now, &self.thread, &mut ended, &mut woken);
             // Latencies include the time that the run took.
             let then = if ended.is_empty() { now } else { clock.now() };
+            self.answered += ended.len() as u64;
             for one in ended.drain(..) {
                 done = done.and(self.end(then, &mut core, queue, one));
             }
@@ -265,6 +293,7 @@ impl QueueClient {
             }
         }
         self.next_event = (core.disk.next_event(), core.disk.wake_early());
+        self.waiting.count(now, self.answered);
         done
     }
 

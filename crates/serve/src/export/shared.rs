@@ -210,11 +210,13 @@ impl Core {
         for one in self.ended.drain(..) {
             let owner = self.disk.io(one.io).origin.mailbox;
             match self.mailboxes.get_mut(owner as usize) {
-                Some(mailbox) if owner != thread.id => {
+                _ if owner == thread.id => ended.push(one),
+                Some(mailbox) => {
                     mailbox.ended.push(one);
                     mailbox.waker.wake();
                 }
-                _ => ended.push(one),
+                // Its thread has left, so nobody waits for it.
+                None => self.disk.release(one.io),
             }
         }
         for ticket in self.woken.drain(..) {

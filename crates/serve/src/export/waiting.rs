@@ -1,5 +1,5 @@
-//! How an event loop waits between its iterations: what serves the clients best is found by
-//! trying it.
+//! How a thread waits for the next requests: what serves the clients best is found by trying
+//! it.
 //!
 //! A thread that sleeps is woken late, and later where its CPU was halted. One that polls is
 //! not, but takes a CPU that its client may need (KVM's "halt polling" in the kernel's
@@ -19,7 +19,7 @@ use blklab_blk::Nanos;
 /// How to wait for what comes next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wait {
-    /// Polls for as long for the next request of a client that is alone, and then sleeps.
+    /// Polls for as long for the next request, and then sleeps.
     Poll(Nanos),
     Sleep,
     /// Pauses, and then sleeps if nothing has come.
@@ -27,13 +27,15 @@ pub(super) enum Wait {
 }
 
 /// Ways to wait, each next to those that are tried from it.
-const WAYS: [Wait; 4] = [
+pub(super) const WAYS: [Wait; 4] = [
     Wait::Poll(Nanos::from_micros(50)),
     Wait::Sleep,
     Wait::Pause(Nanos::from_micros(20)),
     Wait::Pause(Nanos::from_micros(50)),
 ];
 const SLEEP: usize = 1;
+/// The ways without pauses.
+pub(super) const UNPAUSED_WAYS: &[Wait] = WAYS.split_at(SLEEP + 1).0;
 
 /// How long requests are counted before a rate is known.
 const WINDOW: Nanos = Nanos::from_millis(10);
@@ -55,9 +57,11 @@ enum Stage {
     Check { before: u64, trial: u64 },
 }
 
-/// Chooses how one event loop waits.
+/// Chooses how one thread waits.
 #[derive(Debug)]
 pub(super) struct Waiting {
+    /// What it chooses from: a beginning of [`WAYS`].
+    ways: &'static [Wait],
     /// The way that was best so far.
     way: usize,
     /// The way on trial, or the next one to be.
@@ -70,8 +74,9 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    pub(super) fn new() -> Waiting {
+    pub(super) fn new(ways: &'static [Wait]) -> Waiting {
         Waiting {
+            ways,
             way: SLEEP,
             other: SLEEP - 1,
             stage: Stage::Settled,
@@ -84,7 +89,7 @@ impl Waiting {
 
     /// How to wait now.
     pub(super) fn way(&self) -> Wait {
-        WAYS[match self.stage {
+        self.ways[match self.stage {
             Stage::Trial { .. } => self.other,
             _ => self.way,
         }]
@@ -104,7 +109,7 @@ impl Waiting {
     /// Takes note of a window in which `rate` requests were answered.
     fn end_window(&mut self, rate: u64) {
         match self.stage {
-            Stage::Settled if rate < FEW_REQUESTS => *self = Waiting::new(),
+            Stage::Settled if rate < FEW_REQUESTS => *self = Waiting::new(self.ways),
             Stage::Settled => {
                 self.windows_left = self.windows_left.saturating_sub(1);
                 if self.windows_left == 0 {
@@ -144,7 +149,7 @@ impl Waiting {
         // What helped is taken further, what did not is tried the other way.
         self.other = match (onwards == keep, self.way) {
             (_, 0) => 1,
-            (true, way) if way + 1 < WAYS.len() => way + 1,
+            (true, way) if way + 1 < self.ways.len() => way + 1,
             (_, way) => way - 1,
         };
     }
@@ -174,7 +179,7 @@ mod tests {
     impl Load {
         fn new() -> Load {
             Load {
-                waiting: Waiting::new(),
+                waiting: Waiting::new(&WAYS),
                 now: Nanos::ZERO,
                 requests: 0,
             }
@@ -202,6 +207,14 @@ mod tests {
 
     fn settle(per_window: [u64; 4]) -> (Wait, f64) {
         Load::new().settle(per_window)
+    }
+
+    #[test]
+    fn a_thread_without_pauses_only_learns_to_poll() {
+        let mut load = Load::new();
+        load.waiting = Waiting::new(UNPAUSED_WAYS);
+        assert_eq!(load.settle([2_000, 2_000, 9_000, 9_000]).0, Wait::Sleep);
+        assert_eq!(load.settle([3_000, 2_000, 9_000, 9_000]).0, WAYS[0]);
     }
 
     const PAUSE_20: Wait = WAYS[2];

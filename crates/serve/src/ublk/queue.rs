@@ -41,6 +41,7 @@ pub(super) fn serve(setup: QueueSetup, ready: &Sender<std::io::Result<()>>) {
             let mut tags = Tags { queue };
             if let Err(error) = run(&mut client, &mut tags) {
                 eprintln!("blklab: ublk: {error}");
+                client.abandon(&mut tags);
             }
             client.leave();
         }
