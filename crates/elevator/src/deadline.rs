@@ -268,7 +268,7 @@ impl Elevator for Deadline {
     fn debug_state(&self) -> Vec<(&'static str, i64)> {
         vec![
             ("batching", self.batching),
-            ("starved", self.starved as i64),
+            ("starved", i64::from(self.starved)),
         ]
     }
 

@@ -35,10 +35,7 @@ const PRIO_AGING_EXPIRE: usize = 6;
 pub const TUNABLES: &[Tunable] = &[
     DECLARED[READ_EXPIRE],
     DECLARED[WRITE_EXPIRE],
-    Tunable {
-        help: "batches of reads that may pass writes over",
-        ..DECLARED[WRITES_STARVED]
-    },
+    DECLARED[WRITES_STARVED],
     DECLARED[FIFO_BATCH],
     DECLARED[FRONT_MERGES],
     Tunable {
@@ -99,7 +96,7 @@ pub struct MqDeadline {
     classes: [PerPrio; CLASSES],
     last_dir: usize,
     batching: i64,
-    starved: i64,
+    starved: u32,
     batches: u64,
     switches: u64,
     expired: u64,
@@ -170,8 +167,9 @@ impl MqDeadline {
         if reads {
             if writes {
                 let passed_over = self.starved;
-                self.starved += 1;
-                if passed_over >= self.queue.tunables.at(WRITES_STARVED) {
+                self.starved = self.starved.wrapping_add(1);
+                // The kernel's comparison is unsigned, so a negative limit is never reached.
+                if passed_over >= self.queue.tunables.at(WRITES_STARVED) as u32 {
                     self.starved = 0;
                     return Some(1);
                 }
@@ -402,7 +400,7 @@ impl Elevator for MqDeadline {
         vec![
             ("last_dir", self.last_dir as i64),
             ("batching", self.batching),
-            ("starved", self.starved),
+            ("starved", i64::from(self.starved)),
         ]
     }
 
@@ -569,6 +567,20 @@ mod tests {
         }
         let place = |sectors: Vec<u64>| sectors.iter().position(|&s| s == 1);
         assert_eq!(place(queue.drain_sectors()), Some(2));
+    }
+
+    #[test]
+    fn writes_wait_for_all_reads_if_writes_starved_is_negative() {
+        let mut queue = queue();
+        queue.set("fifo_batch", 1);
+        queue.set("writes_starved", -1);
+        queue.insert(&bio(Op::Read, 50));
+        queue.dispatch();
+        queue.insert(&bio(Op::Write, 1));
+        for sector in 10..20 {
+            queue.insert(&bio(Op::Read, sector * 100));
+        }
+        assert_eq!(queue.drain_sectors().last(), Some(&1));
     }
 
     #[test]

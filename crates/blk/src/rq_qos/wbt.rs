@@ -408,7 +408,8 @@ impl Wbt {
             return WbtStatus::Exceeded;
         }
         if reads.count == 0 || writes.count < MIN_WRITE_SAMPLES {
-            return match writes.count > 0 || self.in_flight() > 0 {
+            let writes_only = writes.count > 0 || self.slows_dirtiers(now) || self.in_flight() > 0;
+            return match writes_only {
                 true => WbtStatus::UnknownWrites,
                 false => WbtStatus::Unknown,
             };
@@ -618,13 +619,17 @@ mod tests {
             let windows = [samples(reads.0, reads.1), samples(writes, MS)];
             let case = (under_way_ns, reads, writes);
             assert_eq!(wbt.latency_exceeded(now, windows), status, "{case:?}");
-            // A write that has not ended tells as much as one that has.
-            wbt.writes.in_flight = 1;
+            // A write that has not ended tells as much as one that has, and so does a task that
+            // sleeps because too many pages are dirty.
             let status = if status == Unknown {
                 UnknownWrites
             } else {
                 status
             };
+            wbt.writes.in_flight = 1;
+            assert_eq!(wbt.latency_exceeded(now, windows), status, "{case:?}");
+            wbt.writes.in_flight = 0;
+            wbt.dirtier_sleeps(now);
             assert_eq!(wbt.latency_exceeded(now, windows), status, "{case:?}");
         }
     }
