@@ -45,8 +45,8 @@ pub use merge::{
     sched_try_merge,
 };
 pub use queue::{
-    BioEnd, BlkDriver, BlkStatus, CgroupStats, CostCounts, Interruption, KblockdDelay, QueueConfig,
-    QueueCounters, RequestQueue, RunPoint, Submit, Waiter,
+    BioEnd, BlkDriver, BlkStatus, CgroupStats, CostCounts, Interruption, KblockdDelay, MIN_RQ,
+    QueueConfig, QueueCounters, RequestQueue, RunPoint, Submit, Waiter,
 };
 pub use request::{BioId, IoStatus, Request, RequestId, Requests, RqFlags, Tag};
 pub use rq_qos::{

@@ -31,6 +31,8 @@ use crate::zone::ZonePlugs;
 /// `BLKDEV_DEFAULT_RQ`: a scheduler gets twice the drive's depth by default, but at most twice this
 /// number.
 const DEFAULT_RQ: u32 = 128;
+/// `BLKDEV_MIN_RQ`: the fewest requests that `nr_requests` gives.
+pub const MIN_RQ: u32 = 4;
 
 /// The driver's answer to a request (`blk_status_t`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -485,8 +487,8 @@ impl RequestQueue {
             Some(_) => (16 * DEFAULT_RQ, "under a scheduler"),
             None => (self.queue_depth, "under none (the tags of the drive)"),
         };
-        // BLKDEV_MIN_RQ is 4, but a drive may have fewer tags.
-        let min = 4.min(max);
+        // A drive may have fewer tags.
+        let min = MIN_RQ.min(max);
         if !(min..=max).contains(&nr) {
             return Err(format!("nr_requests takes {min} to {max} {why}, not {nr}"));
         }

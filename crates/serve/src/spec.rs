@@ -1,5 +1,5 @@
 //! Exports and servers as users describe them: on the command line, or in a
-//! TOML file with the same words.
+//! TOML file.
 
 use std::ffi::{OsStr, OsString};
 use std::ops::RangeInclusive;

@@ -389,9 +389,15 @@ fn discard(file: &File, offset: u64, length: u64) -> rustix::io::Result<()> {
     let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     match rustix::fs::fallocate(file, punch, offset, length) {
         // A trim is a hint: where it cannot be taken it is passed over.
-        Err(Errno::OPNOTSUPP) => Ok(()),
+        Err(error) if is_not_possible(error) => Ok(()),
         other => other,
     }
+}
+
+/// Whether that is the error of a file or device that cannot do this with a range; a device
+/// refuses parts of its blocks (`blkdev_fallocate`).
+fn is_not_possible(error: Errno) -> bool {
+    matches!(error, Errno::OPNOTSUPP | Errno::INVAL)
 }
 
 fn zero(
@@ -407,7 +413,7 @@ fn zero(
     let first = if may_punch { 0 } else { 1 };
     for way in &ways[first..] {
         match rustix::fs::fallocate(file, *way, offset, length) {
-            Err(Errno::OPNOTSUPP) => {}
+            Err(error) if is_not_possible(error) => {}
             other => return other,
         }
     }

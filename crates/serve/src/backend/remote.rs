@@ -158,12 +158,24 @@ fn info_of(negotiated: &Negotiated, open: OpenOptions) -> BackendInfo {
 /// What all connections to one server know of its promises.
 #[derive(Debug, Default)]
 struct Durability {
-    /// Breaks so far. A connection from before one has nothing new to tell.
+    /// Breaks so far, each by whichever connection found it first.
     breaks: u64,
     /// Writes answered and not flushed.
     unflushed: u64,
     /// Such writes may be gone; the next flush says so.
     lost: bool,
+}
+
+impl Durability {
+    /// Takes note that a connection broke which had outlived `outlived` breaks. If there were
+    /// others since, it may be one of them that it shows.
+    fn note_break(&mut self, outlived: u64, has_cache: bool) {
+        if self.breaks == outlived {
+            self.breaks += 1;
+            self.lost |= has_cache && self.unflushed > 0;
+            self.unflushed = 0;
+        }
+    }
 }
 
 /// One connection.
@@ -174,8 +186,8 @@ struct Remote {
     /// The connection cannot be followed any more.
     broken: bool,
     durability: Arc<Mutex<Durability>>,
-    /// Breaks before this connection was made.
-    made_after: u64,
+    /// Breaks before the last answer on this connection, or before it was made.
+    outlived: u64,
 }
 
 /// Why a request failed.
@@ -197,7 +209,7 @@ impl Remote {
             cookie: 0,
             broken: false,
             durability: Arc::clone(durability),
-            made_after: 0,
+            outlived: 0,
         })
     }
 
@@ -211,7 +223,12 @@ impl Remote {
             if self.broken && !self.restore(end) {
                 return IoStatus::IoError;
             }
-            match self.try_perform(request) {
+            let done = self.try_perform(request);
+            if !matches!(done, Err(Fault::Broken)) {
+                let breaks = self.durability().breaks;
+                self.outlived = breaks;
+            }
+            match done {
                 Ok(()) => return IoStatus::Ok,
                 Err(Fault::Refused(error)) if error == ErrorCode::NoSpace as u32 => {
                     return IoStatus::NoSpace;
@@ -237,13 +254,8 @@ impl Remote {
     fn note_break(&mut self) {
         self.broken = true;
         let has_cache = self.has(ExportFlags::SEND_FLUSH);
-        let made_after = self.made_after;
-        let mut durability = self.durability();
-        if durability.breaks == made_after {
-            durability.breaks += 1;
-            durability.lost |= has_cache && durability.unflushed > 0;
-            durability.unflushed = 0;
-        }
+        let outlived = self.outlived;
+        self.durability().note_break(outlived, has_cache);
     }
 
     /// Connects again, where the same export is still there.
@@ -257,7 +269,7 @@ impl Remote {
                     return false;
                 }
                 self.client = client;
-                self.made_after = breaks;
+                self.outlived = breaks;
                 self.broken = false;
                 return true;
             }
@@ -503,5 +515,37 @@ impl Drop for Remote {
         // A disconnect is not answered.
         let _ = self.client.channel.write_all(&goodbye);
         self.client.channel.close_notify();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_break_is_counted_once_and_loses_what_was_not_flushed() {
+        let mut durability = Durability {
+            unflushed: 3,
+            ..Durability::default()
+        };
+        // Two connections from before: the server died once.
+        durability.note_break(0, true);
+        assert!(std::mem::take(&mut durability.lost));
+        durability.unflushed = 1;
+        durability.note_break(0, true);
+        assert_eq!((durability.breaks, durability.lost), (1, false));
+        // One that had an answer since: the server died after it.
+        durability.note_break(1, true);
+        assert_eq!((durability.breaks, durability.lost), (2, true));
+    }
+
+    #[test]
+    fn a_server_without_a_cache_loses_nothing() {
+        let mut durability = Durability {
+            unflushed: 3,
+            ..Durability::default()
+        };
+        durability.note_break(0, false);
+        assert!(!durability.lost);
     }
 }

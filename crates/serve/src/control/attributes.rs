@@ -1,6 +1,6 @@
 //! An export's attributes, by their names in sysfs.
 
-use blklab_blk::{Attribute, NoMerges, Op};
+use blklab_blk::{Attribute, MIN_RQ, NoMerges, Op, SECTOR_SIZE};
 use blklab_elevator::SchedulerChoice;
 
 use crate::export::{Change, ExportHandle, ExportView};
@@ -8,28 +8,105 @@ use crate::export::{Change, ExportHandle, ExportView};
 /// The name under which the power is cut. The kernel has no such file, and no list names it.
 const POWER: &str = "power";
 
+/// An attribute that each export has.
+struct DiskAttribute {
+    name: &'static str,
+    read: fn(&ExportView<'_>) -> String,
+    write: Option<fn(&ExportHandle, &str) -> Result<(), String>>,
+}
+
+/// The attributes of each export, in the order of lists.
+static DISK_ATTRIBUTES: [DiskAttribute; 17] = [
+    shown("size", |view| {
+        view.disk.queue().limits().capacity_sectors.to_string()
+    }),
+    shown("ro", |view| flag(view.disk.is_read_only())),
+    shown("stat", stat),
+    shown("inflight", |view| {
+        let [reads, writes] = view.disk.queue().in_flight();
+        format!("{reads:8} {writes:8}")
+    }),
+    DiskAttribute {
+        name: "queue/scheduler",
+        read: |view| schedulers(view.disk.queue().elevator().map_or("none", |e| e.name())),
+        write: Some(set_scheduler),
+    },
+    DiskAttribute {
+        name: "queue/nr_requests",
+        read: |view| view.disk.queue().nr_requests().to_string(),
+        write: Some(set_nr_requests),
+    },
+    DiskAttribute {
+        name: "queue/nomerges",
+        read: |view| (view.disk.queue().limits().nomerges as u8).to_string(),
+        write: Some(set_nomerges),
+    },
+    DiskAttribute {
+        name: "queue/wbt_lat_usec",
+        read: |view| {
+            let wbt = view.disk.queue().wbt();
+            wbt.map_or(0, |wbt| wbt.latency_us()).to_string()
+        },
+        write: Some(set_wbt_latency),
+    },
+    shown("queue/logical_block_size", |view| {
+        bytes(view.disk.queue().limits().logical_block_sectors)
+    }),
+    shown("queue/max_sectors_kb", |view| {
+        (view.disk.queue().limits().max_sectors / 2).to_string()
+    }),
+    shown("queue/max_segments", |view| {
+        view.disk.queue().limits().max_segments.to_string()
+    }),
+    shown("queue/discard_max_bytes", |view| {
+        bytes(view.disk.queue().limits().max_discard_sectors)
+    }),
+    shown("queue/write_zeroes_max_bytes", |view| {
+        bytes(view.disk.queue().limits().max_write_zeroes_sectors)
+    }),
+    shown("queue/write_cache", |view| {
+        let caches = view.disk.queue().limits().write_cache;
+        let shown = if caches {
+            "write back"
+        } else {
+            "write through"
+        };
+        shown.to_string()
+    }),
+    shown("queue/fua", |view| flag(view.disk.queue().limits().fua)),
+    shown("queue/rotational", |view| {
+        flag(view.disk.queue().limits().rotational)
+    }),
+    shown("queue/zoned", |view| {
+        view.disk.queue().limits().zoned().to_string()
+    }),
+];
+
+/// An attribute that is only read.
+const fn shown(name: &'static str, read: fn(&ExportView<'_>) -> String) -> DiskAttribute {
+    DiskAttribute {
+        name,
+        read,
+        write: None,
+    }
+}
+
+fn flag(is_set: bool) -> String {
+    u8::from(is_set).to_string()
+}
+
+fn bytes(sectors: u32) -> String {
+    (u64::from(sectors) * u64::from(SECTOR_SIZE)).to_string()
+}
+
+fn disk_attribute(name: &str) -> Option<&'static DiskAttribute> {
+    DISK_ATTRIBUTES.iter().find(|known| known.name == name)
+}
+
 /// Names of all attributes that an export has now.
 pub(crate) fn names(view: &ExportView<'_>) -> Vec<String> {
-    let fixed = [
-        "size",
-        "ro",
-        "stat",
-        "inflight",
-        "queue/scheduler",
-        "queue/nr_requests",
-        "queue/nomerges",
-        "queue/wbt_lat_usec",
-        "queue/logical_block_size",
-        "queue/max_sectors_kb",
-        "queue/max_segments",
-        "queue/discard_max_bytes",
-        "queue/write_zeroes_max_bytes",
-        "queue/write_cache",
-        "queue/fua",
-        "queue/rotational",
-        "queue/zoned",
-    ];
-    let mut names: Vec<String> = fixed.map(String::from).to_vec();
+    let fixed = DISK_ATTRIBUTES.iter();
+    let mut names: Vec<String> = fixed.map(|known| known.name.to_string()).collect();
     let zones = view.disk.queue().limits().zone_attributes();
     names.extend(zones.map(|(name, _)| format!("queue/{name}")));
     if let Some(elevator) = view.disk.queue().elevator() {
@@ -44,7 +121,6 @@ pub(crate) fn names(view: &ExportView<'_>) -> Vec<String> {
 /// The text of an attribute, as `cat` would show it.
 pub(crate) fn read(view: &ExportView<'_>, name: &str) -> Result<String, String> {
     let queue = view.disk.queue();
-    let limits = queue.limits();
     if !is_readable(name) {
         return Err(format!("{name} can only be written"));
     }
@@ -56,38 +132,17 @@ pub(crate) fn read(view: &ExportView<'_>, name: &str) -> Result<String, String> 
             .or_else(|| elevator.attribute(tunable))
             .ok_or_else(|| unknown(view, name));
     }
-    Ok(match name {
-        "size" => limits.capacity_sectors.to_string(),
-        POWER => (view.disk.power_cuts()).ok_or("this export's power cannot be cut")?,
-        "stat" => stat(view),
-        "inflight" => {
-            let [reads, writes] = queue.in_flight();
-            format!("{reads:8} {writes:8}")
-        }
-        "queue/scheduler" => schedulers(queue.elevator().map_or("none", |e| e.name())),
-        "queue/nr_requests" => queue.nr_requests().to_string(),
-        "queue/nomerges" => (limits.nomerges as u8).to_string(),
-        "queue/wbt_lat_usec" => queue.wbt().map_or(0, |wbt| wbt.latency_us()).to_string(),
-        "queue/logical_block_size" => (limits.logical_block_sectors * 512).to_string(),
-        "queue/max_sectors_kb" => (limits.max_sectors / 2).to_string(),
-        "ro" => u8::from(view.disk.is_read_only()).to_string(),
-        "queue/max_segments" => limits.max_segments.to_string(),
-        "queue/write_zeroes_max_bytes" => {
-            (u64::from(limits.max_write_zeroes_sectors) * 512).to_string()
-        }
-        "queue/discard_max_bytes" => (u64::from(limits.max_discard_sectors) * 512).to_string(),
-        "queue/write_cache" if limits.write_cache => "write back".to_string(),
-        "queue/write_cache" => "write through".to_string(),
-        "queue/fua" => u8::from(limits.fua).to_string(),
-        "queue/rotational" => u8::from(limits.rotational).to_string(),
-        "queue/zoned" => limits.zoned().to_string(),
-        _ => {
-            let attribute = name.strip_prefix("queue/");
-            let mut of_zones = limits.zone_attributes();
-            let found = of_zones.find(|(known, _)| attribute == Some(*known));
-            found.ok_or_else(|| unknown(view, name))?.1.to_string()
-        }
-    })
+    if name == POWER {
+        let cuts = view.disk.power_cuts();
+        return cuts.ok_or_else(|| "this export's power cannot be cut".to_string());
+    }
+    if let Some(known) = disk_attribute(name) {
+        return Ok((known.read)(view));
+    }
+    let attribute = name.strip_prefix("queue/");
+    let mut of_zones = queue.limits().zone_attributes();
+    let found = of_zones.find(|(known, _)| attribute == Some(*known));
+    Ok(found.ok_or_else(|| unknown(view, name))?.1.to_string())
 }
 
 fn unknown(view: &ExportView<'_>, name: &str) -> String {
@@ -143,14 +198,9 @@ fn of_scheduler(name: &str) -> Option<&'static Attribute> {
 
 /// Whether an attribute can be set.
 pub(crate) fn is_writable(name: &str) -> bool {
-    let settable = [
-        "queue/scheduler",
-        "queue/nr_requests",
-        "queue/nomerges",
-        "queue/wbt_lat_usec",
-    ];
     let takes_any = || of_scheduler(name).is_none_or(|a| !a.takes.is_empty());
-    settable.contains(&name) || (name.starts_with("iosched/") && takes_any())
+    disk_attribute(name).is_some_and(|known| known.write.is_some())
+        || (name.starts_with("iosched/") && takes_any())
 }
 
 /// Whether an attribute shows anything.
@@ -160,45 +210,59 @@ pub(crate) fn is_readable(name: &str) -> bool {
 
 /// Writes an attribute, as `echo VALUE >` would.
 pub(crate) fn write(export: &ExportHandle, name: &str, value: &str) -> Result<(), String> {
-    match name {
-        POWER if value == "cut" => export.call(|view| view.disk.cut_power(view.now))?,
-        POWER => Err(format!("power takes cut, not {value:?}")),
-        "queue/scheduler" => {
-            let choice = SchedulerChoice::named(value).map_err(|e| e.to_string())?;
-            export.change(Change::Scheduler(choice))
-        }
-        "queue/nr_requests" => {
-            let nr = u32::try_from(number(value)?);
-            let nr = nr.map_err(|_| format!("nr_requests {value}: out of range"))?;
-            export.change(Change::NrRequests(nr))
-        }
-        "queue/nomerges" => {
-            let nomerges = match number(value)? {
-                0 => NoMerges::All,
-                1 => NoMerges::OneHit,
-                2 => NoMerges::Never,
-                other => return Err(format!("nomerges is 0, 1 or 2, not {other}")),
-            };
-            export.call(move |view| view.disk.set_nomerges(nomerges))
-        }
-        "queue/wbt_lat_usec" => {
-            let latency_us = u64::try_from(number(value)?);
-            let latency_us =
-                latency_us.map_err(|_| format!("wbt_lat_usec takes 0 or more, not {value}"))?;
-            export.call(move |view| view.disk.set_wbt_latency(view.now, latency_us))
-        }
-        _ => match name.strip_prefix("iosched/") {
-            Some(tunable) => {
-                let (tunable, value) = (tunable.to_string(), value.to_string());
-                export.call(move |view| view.disk.set_iosched(&tunable, &value))?
-            }
-            None => {
-                let name = name.to_string();
-                let readable = export.call(move |view| read(view, &name).map(|_| name))??;
-                Err(format!("{readable} can only be read"))
-            }
-        },
+    if name == POWER {
+        return match value {
+            "cut" => export.call(|view| view.disk.cut_power(view.now))?,
+            _ => Err(format!("power takes cut, not {value:?}")),
+        };
     }
+    if let Some(write) = disk_attribute(name).and_then(|known| known.write) {
+        return write(export, value);
+    }
+    let Some(tunable) = name.strip_prefix("iosched/") else {
+        let name = name.to_string();
+        let readable = export.call(move |view| read(view, &name).map(|_| name))??;
+        return Err(format!("{readable} can only be read"));
+    };
+    let (tunable, value) = (tunable.to_string(), value.to_string());
+    export.call(move |view| view.disk.set_iosched(&tunable, &value))?
+}
+
+fn set_scheduler(export: &ExportHandle, value: &str) -> Result<(), String> {
+    let choice = SchedulerChoice::named(value).map_err(|e| e.to_string())?;
+    export.change(Change::Scheduler(choice))
+}
+
+/// Fewer requests than the kernel has at least are taken as these (`queue_requests_store`).
+fn set_nr_requests(export: &ExportHandle, value: &str) -> Result<(), String> {
+    let nr = u32::try_from(number(value)?);
+    let nr = nr.map_err(|_| format!("nr_requests {value}: out of range"))?;
+    export.change(Change::NrRequests(nr.max(MIN_RQ)))
+}
+
+fn set_nomerges(export: &ExportHandle, value: &str) -> Result<(), String> {
+    let nomerges = match number(value)? {
+        0 => NoMerges::All,
+        1 => NoMerges::OneHit,
+        2 => NoMerges::Never,
+        other => return Err(format!("nomerges is 0, 1 or 2, not {other}")),
+    };
+    export.call(move |view| view.disk.set_nomerges(nomerges))
+}
+
+/// -1 is the latency that the kernel sets by itself (`queue_wb_lat_store`).
+fn set_wbt_latency(export: &ExportHandle, value: &str) -> Result<(), String> {
+    const MAX_US: i64 = i64::MAX / 1_000;
+    let latency_us = match number(value)? {
+        -1 => None,
+        latency_us @ 0..=MAX_US => Some(latency_us as u64),
+        _ => {
+            return Err(format!(
+                "wbt_lat_usec takes 0 to {MAX_US}, or -1 for the kernel's own, not {value}"
+            ));
+        }
+    };
+    export.call(move |view| view.disk.set_wbt_latency(view.now, latency_us))
 }
 
 fn number(value: &str) -> Result<i64, String> {

@@ -4,7 +4,7 @@
 
 use blklab_blk::{
     BioEnd, BioFlags, CgroupId, CgroupStats, IoStatus, Nanos, NoMerges, Op, Plug, QueueConfig,
-    QueueCounters, QueueLimits, RequestId, RequestQueue, Submit, SubmitterId, Waiter,
+    QueueCounters, QueueLimits, RequestId, RequestQueue, Submit, SubmitterId, Waiter, Wbt,
 };
 use blklab_device::DriveSpec;
 use blklab_driver::Driver;
@@ -515,7 +515,9 @@ impl Disk {
     }
 
     /// Sets `queue/wbt_lat_usec`.
-    pub(crate) fn set_wbt_latency(&mut self, now: Nanos, latency_us: u64) {
+    pub(crate) fn set_wbt_latency(&mut self, now: Nanos, latency_us: Option<u64>) {
+        let rotational = self.queue.limits().rotational;
+        let latency_us = latency_us.unwrap_or_else(|| Wbt::default_latency_us(rotational));
         self.queue.set_wbt_latency(now, latency_us);
     }
 
