@@ -252,7 +252,8 @@ impl Histogram {
         let mut seen = 0;
         for (end_ns, count) in self.bars() {
             seen += count;
-            if seen >= wanted {
+            // The last slot has all values from its start on.
+            if seen >= wanted && end_ns < MAX_NS {
                 return end_ns.clamp(self.min_ns, self.max_ns);
             }
         }
@@ -432,6 +433,17 @@ mod tests {
             assert!(slot_end(slot) - next <= next / 1024);
             next = slot_end(slot) + 1;
         }
+    }
+
+    #[test]
+    fn very_long_values_are_no_longer_than_the_longest() {
+        let mut histogram = Histogram::new();
+        let (second_ns, hour_ns) = (1_000_000_000, 3_600_000_000_000);
+        histogram.record(second_ns);
+        histogram.record(hour_ns);
+        assert!(histogram.percentile(50.0) < 1_001_000_000);
+        assert_eq!(histogram.percentile(100.0), hour_ns);
+        assert_eq!(histogram.percentile(99.0), hour_ns);
     }
 
     #[test]

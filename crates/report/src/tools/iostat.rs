@@ -12,6 +12,9 @@ use super::{Source, Tool, sysstat_banner};
 
 const INTERVAL_NS: u64 = 1_000_000_000;
 
+/// The most intervals that are printed: eleven days.
+const MAX_INTERVALS: u64 = 1_000_000;
+
 const HEADER: &str = "\nDevice            r/s     rkB/s   rrqm/s  %rrqm r_await rareq-sz     \
      w/s     wkB/s   wrqm/s  %wrqm w_await wareq-sz     d/s     dkB/s   drqm/s  %drqm d_await \
      dareq-sz     f/s f_await  aqu-sz  %util\n";
@@ -23,12 +26,22 @@ pub(super) static TOOL: Tool = Tool {
         let (mut requests, mut text) = (Requests::default(), String::new());
         let mut drives: BTreeMap<Dev, Drive> = BTreeMap::new();
         let (mut start_ns, mut last_ns, mut cpus) = (None, 0, 0);
+        let mut first_ns = None;
         for event in events {
             let event = event.map_err(|e| e.to_string())?;
             if let EventKind::TracingMark { text } = event.kind {
                 // A program's marks are no activity of a drive, but tell of CPUs.
                 cpus = cpus.max(CpuStat::of_mark(text).map_or(0, |stat| stat.cpu + 1));
                 continue;
+            }
+            let first_ns = *first_ns.get_or_insert(event.at_ns);
+            if event.at_ns.saturating_sub(first_ns) / INTERVAL_NS > MAX_INTERVALS {
+                return Err(format!(
+                    "iostat prints at most {MAX_INTERVALS} seconds, and an event is at {} s, {} s \
+                     after the first",
+                    event.at_ns / INTERVAL_NS,
+                    (event.at_ns - first_ns) / INTERVAL_NS
+                ));
             }
             let mut from_ns = start_ns.unwrap_or(event.at_ns);
             while event.at_ns >= from_ns + INTERVAL_NS {
