@@ -1,16 +1,13 @@
 //! Direct I/O on files that may have cached pages (`block/fops.c`,
 //! `fs/iomap/direct-io.c`).
 
-use blklab_blk::{BioFlags, Op};
+use blklab_blk::{BioFlags, Op, SECTOR_SIZE};
 
 use crate::PAGE_BYTES;
 use crate::bio::{BIO_MAX_BYTES, Bio, BioId};
 use crate::error::FsError;
 use crate::inode::File;
 use crate::vfs::{Host, Vfs};
-
-/// Offset, length and buffer must be multiples of this (`logical_block_size`).
-const SECTOR_BYTES: u64 = 512;
 
 /// A read or write with `O_DIRECT`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +36,7 @@ pub(crate) struct BegunDirect {
 
 impl DirectCall {
     fn is_aligned(&self) -> bool {
-        (self.pos | self.bytes | self.buffer_offset).is_multiple_of(SECTOR_BYTES)
+        (self.pos | self.bytes | self.buffer_offset).is_multiple_of(SECTOR_SIZE)
     }
 }
 

@@ -96,10 +96,10 @@ impl Mapping {
         self.access.set(access);
     }
 
-    /// Whether accesses through it count for reclaim: those in order or at random do not
-    /// (`vma_has_recency`).
+    /// Whether accesses through it count for reclaim: those in order or at random do not, and
+    /// neither do those to a file that will not be used again (`vma_has_recency`).
     pub(crate) fn has_recency(&self) -> bool {
-        self.access.get() == MmapAdvice::Normal
+        self.access.get() == MmapAdvice::Normal && !self.file.is_used_once.get()
     }
 
     fn origin(&self) -> Origin {

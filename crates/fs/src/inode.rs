@@ -106,6 +106,8 @@ pub struct File {
     pub(crate) ra: Cell<RaState>,
     /// `POSIX_FADV_RANDOM` holds: nothing is read ahead (`FMODE_RANDOM`).
     pub(crate) random: Cell<bool>,
+    /// What is read will not be used again (`FMODE_NOREUSE`).
+    pub(crate) is_used_once: Cell<bool>,
     /// Failed writes of the file that were reported to this open file (`f_wb_err`).
     pub(crate) write_errors_seen: Cell<u32>,
 }
@@ -117,6 +119,7 @@ impl File {
             inode,
             ra: Cell::new(RaState::new(device.ra_pages)),
             random: Cell::new(false),
+            is_used_once: Cell::new(false),
             write_errors_seen: Cell::new(0),
         }
     }

@@ -37,13 +37,14 @@ impl<H: Host> Vfs<H> {
             Advice::Normal => {
                 ra.ra_pages = device.ra_pages;
                 file.random.set(false);
+                file.is_used_once.set(false);
             }
             Advice::Random => file.random.set(true),
             Advice::Sequential => {
                 ra.ra_pages = device.ra_pages * 2;
                 file.random.set(false);
             }
-            Advice::NoReuse => {}
+            Advice::NoReuse => file.is_used_once.set(true),
             Advice::WillNeed => {
                 let first = offset / PAGE_BYTES;
                 let nr = last_byte / PAGE_BYTES - first + 1;

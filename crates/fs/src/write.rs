@@ -5,7 +5,7 @@ use blklab_blk::{BioFlags, Op};
 use crate::PAGE_BYTES;
 use crate::bio::Bio;
 use crate::error::FsError;
-use crate::inode::{File, Inode, InodeId};
+use crate::inode::{File, Inode, InodeId, ReadPath};
 use crate::page_cache::{FolioId, flag};
 use crate::readahead::MAX_ORDER;
 use crate::reclaim::Origin;
@@ -126,7 +126,7 @@ impl<H: Host> Vfs<H> {
                 self.cache.borrow_mut().set(folio, flag::MAPPED_TO_DISK);
             }
         }
-        let whole = first == begin && (end == folio_end || end >= of.size_bytes);
+        let whole = (first, end) == (begin, folio_end);
         let old_data = begin < of.size_bytes;
         let small_blocks = of.block_bytes < PAGE_BYTES;
         let is_uptodate = self.cache.borrow().has(folio, flag::UPTODATE);
@@ -216,7 +216,9 @@ impl<H: Host> Vfs<H> {
     }
 
     /// Sets a file's length: pages after the end are dropped, and the rest of the last
-    /// block is zeroed, which makes it dirty (`truncate_setsize`, `block_truncate_page`).
+    /// block is zeroed, which makes it dirty (`truncate_setsize`, `block_truncate_page`). Of a
+    /// file that becomes longer, ext2 does so where it ends then, and xfs where it ended
+    /// (`ext2_setsize`, `xfs_setattr_size`).
     pub async fn truncate(&self, inode: InodeId, bytes: u64) {
         let before = self.size_bytes(inode);
         self.cache.borrow_mut().inode_mut(inode).size_bytes = bytes;
@@ -231,8 +233,21 @@ impl<H: Host> Vfs<H> {
                 self.drop_folio(folio);
             }
         }
-        if bytes < before && !bytes.is_multiple_of(self.inode(inode).block_bytes) {
-            self.zero_in_block(inode, bytes).await;
+        let of = self.inode(inode);
+        let end = match of.read_path {
+            ReadPath::Iomap => bytes.min(before),
+            ReadPath::Mpage => bytes,
+        };
+        if bytes != before && !end.is_multiple_of(of.block_bytes) {
+            self.zero_unless_hole(inode, end).await;
+        }
+    }
+
+    /// Zeroes the block that holds this byte from there on, if it has a place.
+    async fn zero_unless_hole(&self, inode: InodeId, byte: u64) {
+        let extent = self.host().extent(inode, byte, 1).await;
+        if extent.sector.is_some() {
+            self.zero_in_block(inode, byte).await;
         }
     }
 
@@ -255,10 +270,8 @@ impl<H: Host> Vfs<H> {
         }
         let in_last = (hole_end < end && hole <= hole_end).then_some(end);
         for byte in (first < hole).then_some(first).into_iter().chain(in_last) {
-            let is_in_file = byte < self.size_bytes(inode);
-            let extent = self.host().extent(inode, byte, 1).await;
-            if is_in_file && extent.sector.is_some() {
-                self.zero_in_block(inode, byte).await;
+            if byte < self.size_bytes(inode) {
+                self.zero_unless_hole(inode, byte).await;
             }
         }
     }

@@ -9,13 +9,10 @@ use std::task::Poll;
 use crate::page_cache::FolioId;
 use crate::reclaim::lruvec::nodes_from;
 use crate::reclaim::node::{DirtyShare, Node, NodePages, Watermarks};
-use crate::reclaim::scan::{CLUSTER_PAGES, Reclaimer, Scan};
+use crate::reclaim::scan::{CLUSTER_PAGES, RECLAIM_RETRIES_MAX, Reclaimer, Scan};
 use crate::reclaim::{Lru, Memory};
 use crate::vfs::{Host, Vfs};
 use crate::write_back::Settings;
-
-/// Reclaims before a page is charged in spite of the limit (`MAX_RECLAIM_RETRIES`).
-const RECLAIMS_MAX: u32 = 16;
 
 /// The memory cgroup whose pages are all pages.
 const ROOT: u16 = 0;
@@ -236,7 +233,7 @@ impl<H: Host> Vfs<H> {
         wanted: Wanted,
         mut reclaimer: Reclaimer,
     ) -> u8 {
-        for _ in 0..RECLAIMS_MAX {
+        for _ in 0..RECLAIM_RETRIES_MAX {
             self.try_to_free_pages((reclaimer, ROOT), wanted.pages);
             match self.try_charge(lru, wanted) {
                 Ok(node) => return node,

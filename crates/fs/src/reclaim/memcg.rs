@@ -11,16 +11,13 @@ use crate::PAGE_BYTES;
 use crate::page_cache::FolioId;
 use crate::reclaim::Lru;
 use crate::reclaim::lruvec::Lruvec;
-use crate::reclaim::scan::{CLUSTER_PAGES, PRIORITY_FIRST, Reclaimer};
+use crate::reclaim::scan::{CLUSTER_PAGES, PRIORITY_FIRST, RECLAIM_RETRIES_MAX, Reclaimer};
 use crate::vfs::{Host, Vfs};
 use crate::write_back::{GroupMemory, HZ};
 
 /// Pages that are charged at once: those that are not needed are the group's stock
 /// (`MEMCG_CHARGE_BATCH`). Linux has a stock for each CPU.
 const BATCH_PAGES: u64 = 64;
-
-/// Reclaims before a page is charged in spite of a limit (`MAX_RECLAIM_RETRIES`).
-const RECLAIMS_MAX: u32 = 16;
 
 /// The longest delay above `memory.high` (`MEMCG_MAX_HIGH_DELAY_JIFFIES`).
 const DELAY_MAX_JIFFIES: u64 = 2 * HZ;
@@ -414,7 +411,7 @@ impl<H: Host> Vfs<H> {
             return 0;
         }
         self.flush_statistics_if_due();
-        let (mut reclaims_left, mut is_drained) = (RECLAIMS_MAX, false);
+        let (mut reclaims_left, mut is_drained) = (RECLAIM_RETRIES_MAX, false);
         loop {
             let tried = lru.borrow_mut().groups.try_charge(group, pages);
             let over = match tried {
@@ -451,7 +448,7 @@ impl<H: Host> Vfs<H> {
             1 => return,
             _ => self.host().memory_group(),
         };
-        let mut sleeps_left = RECLAIMS_MAX * (PRIORITY_FIRST + 1);
+        let mut sleeps_left = RECLAIM_RETRIES_MAX * (PRIORITY_FIRST + 1);
         while !lru.borrow().groups.has_room(group, pages) {
             let over = lru.borrow().groups.first_over_max(group, pages);
             let Some(over) = over else { return };
@@ -526,7 +523,7 @@ impl<H: Host> Vfs<H> {
             return;
         };
         let group = self.host().memory_group();
-        let (mut wanted, mut reclaims_left) = (pages, RECLAIMS_MAX);
+        let (mut wanted, mut reclaims_left) = (pages, RECLAIM_RETRIES_MAX);
         loop {
             let reclaimed = self.reclaim_high(lru, group, wanted);
             let delay = lru.borrow().groups.delay_jiffies(group, pages);

@@ -13,6 +13,8 @@ pub(super) const PRIORITY_FIRST: u32 = 12;
 
 /// Pages that are scanned at once, and the least number to free (`SWAP_CLUSTER_MAX`).
 pub(super) const CLUSTER_PAGES: u64 = 32;
+/// Reclaims before a page is charged in spite of a limit (`MAX_RECLAIM_RETRIES`).
+pub(super) const RECLAIM_RETRIES_MAX: u32 = 16;
 
 /// Who reclaims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 
 use super::HZ;
 
-/// A counter of which one CPU holds back a device.
+/// A counter as one CPU has it, which keeps back what it adds until that is a batch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PercpuCounter {
     shared: i64,
@@ -28,7 +28,7 @@ impl PercpuCounter {
         }
     }
 
-    /// Sets the shared value; what is missing from the sum is the CPU's device.
+    /// Sets the shared value; the rest of the sum is what the CPU has not added yet.
     pub(crate) const fn set_shared(&mut self, shared: u64) {
         self.pending += self.shared - shared.cast_signed();
         self.shared = shared.cast_signed();

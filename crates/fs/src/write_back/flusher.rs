@@ -14,15 +14,9 @@ use crate::inode::InodeId;
 use crate::page_cache::Mark;
 use crate::vfs::{Host, Vfs};
 
-/// The jiffy at which a timer of `delta` jiffies fires. It is later than asked for, as
-/// the timer wheel's slots are coarser the further off they are (`calc_wheel_index`).
+/// The jiffy at which a timer of `delta` jiffies runs.
 pub(super) fn timer_end(now: u64, delta: u64) -> u64 {
-    const SLOTS_OF_LEVEL: u64 = 63;
-    let mut slot = 1;
-    while delta >= SLOTS_OF_LEVEL * slot {
-        slot *= 8;
-    }
-    ((now + delta) / slot + 1) * slot
+    blklab_blk::timer_end(now as i64, delta as i64) as u64
 }
 
 impl<H: Host> Vfs<H> {
@@ -405,7 +399,7 @@ mod tests {
     use std::cell::Cell;
     use std::rc::Rc;
 
-    use super::{HZ, timer_end};
+    use super::HZ;
     use crate::PAGE_BYTES;
     use crate::bio::{Bio, BioId};
     use crate::event::Event;
@@ -474,16 +468,5 @@ mod tests {
         let [first, then] = dirty_after_flushes(false);
         assert!((1..5000).contains(&first) && then > 0, "{first} {then}");
         assert_eq!(dirty_after_flushes(true), [first, 0]);
-    }
-
-    /// Slots of the timer wheel have 1, 8, 64 jiffies, and so on.
-    #[test]
-    fn later_timers_fire_in_coarser_slots() {
-        assert_eq!(timer_end(1000, 1), 1002);
-        assert_eq!(timer_end(1000, 62), 1063);
-        assert_eq!(timer_end(1000, 63), 1064);
-        assert_eq!(timer_end(1001, 125), 1128);
-        assert_eq!(timer_end(1003, 125), 1136);
-        assert_eq!(timer_end(1000, 1250), 2304);
     }
 }

@@ -27,8 +27,8 @@ pub use work::Reason;
 pub(crate) use device::WriteBack;
 pub(crate) use domain::GroupMemory;
 
-/// Jiffies a second, as most distributions configure their kernels.
-pub const HZ: u64 = 250;
+/// Jiffies a second.
+pub const HZ: u64 = blklab_blk::HZ as u64;
 
 /// The settings of write-back (`/proc/sys/vm/dirty_*`), and the memory that their ratios
 /// refer to.

@@ -486,12 +486,17 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
         let attributes = fs.attributes(place.ino).await?;
         // Only zeroes that are written make a file without holes longer.
         let is_filled = size_bytes > attributes.size_bytes && !fs.has_holes();
+        // A block of which a part is zeroed is read, whether the file was opened before or not.
+        let block_bytes = u64::from(fs.block_bytes());
+        let ends = [size_bytes, attributes.size_bytes];
+        let has_part = size_bytes != attributes.size_bytes
+            && ends.iter().any(|end| !end.is_multiple_of(block_bytes));
         let cached = self
             .inodes
             .borrow()
             .get(&place)
             .and_then(|inode| inode.data);
-        let data = match is_filled {
+        let data = match is_filled || has_part {
             true => Some(self.data_of(place, &attributes)),
             false => cached,
         };
