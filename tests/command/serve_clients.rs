@@ -553,6 +553,11 @@ fn attributes_and_metrics_tell_what_happened() {
     assert_eq!(served.get(&place, "iosched/fifo_batch"), "3");
     served.set(&place, "queue/nr_requests", "64");
     assert_eq!(served.get(&place, "queue/nr_requests"), "64");
+    // As Linux does: not below BLKDEV_MIN_RQ, and -1 for its own target.
+    served.set(&place, "queue/nr_requests", "1");
+    assert_eq!(served.get(&place, "queue/nr_requests"), "4");
+    served.set(&place, "queue/wbt_lat_usec", "-1");
+    assert_eq!(served.get(&place, "queue/wbt_lat_usec"), "2000");
     assert_eq!(served.get(&place, "size"), "2048");
     let stat = served.get(&place, "stat");
     let columns: Vec<u64> = stat
@@ -568,7 +573,8 @@ fn attributes_and_metrics_tell_what_happened() {
         ("queue/scheduler", "mq-deadlin", "did you mean mq-deadline"),
         ("iosched/fifo_batch", "x", "no number"),
         ("iosched/fifo_bach", "1", "fifo_batch"),
-        ("queue/nr_requests", "1", "nr_requests takes"),
+        ("queue/nr_requests", "10000", "nr_requests takes"),
+        ("queue/wbt_lat_usec", "-2", "-1 for the kernel's own"),
         ("size", "1", "only be read"),
         ("sise", "1", "there are size"),
     ] {

@@ -61,5 +61,5 @@ pub use trace::{Span, Trace, TraceEvent, TraceKind};
 pub use tunable::{Tunable, TunableError, Tunables, Unit};
 pub use units::{
     HZ, JIFFY_NS, Nanos, SECTOR_SIZE, SECTORS_PER_PAGE, Sector, jiffies, jiffy_start,
-    msecs_to_jiffies,
+    msecs_to_jiffies, timer_end,
 };

@@ -90,6 +90,17 @@ pub fn jiffy_start(tick: i64) -> Nanos {
     Nanos((tick.max(0) as u64).saturating_mul(JIFFY_NS))
 }
 
+/// The tick at which a kernel timer runs that was set `delta` ticks ahead at tick `now`. The timer
+/// wheel counts whole ticks and never runs early, so it is at least one tick late, and its slots
+/// are coarser the further off they are (`calc_wheel_index`).
+pub fn timer_end(now: i64, delta: i64) -> i64 {
+    const SLOTS_OF_LEVEL: i64 = 63;
+    const LAST_LEVEL: u32 = 8;
+    let is_further = |level: &u32| delta >= SLOTS_OF_LEVEL << (3 * level);
+    let shift = 3 * (0..LAST_LEVEL).take_while(is_further).count();
+    (((now + delta) >> shift) + 1) << shift
+}
+
 /// Converts milliseconds to ticks, rounding up (`msecs_to_jiffies`).
 pub fn msecs_to_jiffies(ms: i64) -> i64 {
     (ms.max(0) as u64)
@@ -135,7 +146,18 @@ impl fmt::Display for Sector {
 
 #[cfg(test)]
 mod tests {
-    use super::Nanos;
+    use super::{Nanos, timer_end};
+
+    #[test]
+    fn later_timers_run_in_coarser_slots() {
+        assert_eq!(timer_end(1000, 1), 1002);
+        assert_eq!(timer_end(1000, 62), 1063);
+        assert_eq!(timer_end(1000, 63), 1064);
+        assert_eq!(timer_end(1001, 125), 1128);
+        assert_eq!(timer_end(1003, 125), 1136);
+        assert_eq!(timer_end(1000, 1250), 2304);
+        assert_eq!(timer_end(1000, 4032), 5120);
+    }
 
     #[test]
     fn times_are_shown_in_the_unit_that_fits() {

@@ -50,15 +50,29 @@ fn figure() -> KeyType<'static, Option<f64>> {
 impl Published {
     /// Its figures, by key.
     pub fn figures(&self) -> impl Iterator<Item = (&'static str, f64)> {
+        // Each field is named, so that none can be forgotten.
+        let Published {
+            sequential_read_mb_s,
+            sequential_write_mb_s,
+            burst_write_mb_s,
+            random_read_iops,
+            random_write_iops,
+            random_depth: _,
+            random_mb: _,
+            read_us,
+            write_us,
+            flush_us,
+            unmet: _,
+        } = *self;
         let all = [
-            ("sequential_read_mb_s", self.sequential_read_mb_s),
-            ("sequential_write_mb_s", self.sequential_write_mb_s),
-            ("burst_write_mb_s", self.burst_write_mb_s),
-            ("random_read_iops", self.random_read_iops),
-            ("random_write_iops", self.random_write_iops),
-            ("read_us", self.read_us),
-            ("write_us", self.write_us),
-            ("flush_us", self.flush_us),
+            ("sequential_read_mb_s", sequential_read_mb_s),
+            ("sequential_write_mb_s", sequential_write_mb_s),
+            ("burst_write_mb_s", burst_write_mb_s),
+            ("random_read_iops", random_read_iops),
+            ("random_write_iops", random_write_iops),
+            ("read_us", read_us),
+            ("write_us", write_us),
+            ("flush_us", flush_us),
         ];
         all.into_iter()
             .filter_map(|(key, figure)| Some((key, figure?)))

@@ -41,10 +41,16 @@ impl FrontEndKind {
     /// the depth that `blklab serve` asks ublk for, and `can_queue` of tcm_loop.
     pub(crate) fn queue_depth(self) -> u32 {
         match self {
-            FrontEndKind::Nbd | FrontEndKind::Ublk => 128,
+            FrontEndKind::Nbd => 128,
+            FrontEndKind::Ublk => u32::from(UBLK_DEPTH),
             FrontEndKind::VhostUser => u32::from(VRING_DESCRIPTORS),
             FrontEndKind::Tcmu => 1024,
         }
+    }
+
+    /// The longest request in bytes, where `blklab serve` asks for a limit.
+    pub(crate) fn max_io_bytes(self) -> Option<u32> {
+        (self == FrontEndKind::Ublk).then_some(UBLK_MAX_IO_BYTES)
     }
 
     /// Queues that a kernel on this many CPUs has where `wanted` are asked for.
@@ -273,9 +279,17 @@ fn passes(event: u16, new: u16, old: u16) -> bool {
     new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
 }
 
-/// `MB_CMDR_SIZE_DEF` and `DATA_PAGES_DEF` of target_core_user.
+/// The depth of a queue of ublk that `blklab serve` asks for, in requests.
+pub const UBLK_DEPTH: u16 = 128;
+/// The longest read or write of ublk that it asks for, in bytes.
+pub const UBLK_MAX_IO_BYTES: u32 = 512 << 10;
+/// The size of TCMU's data area that it asks for, in MiB; the kernel allocates it when needed.
+pub const TCMU_DATA_MIB: u32 = 128;
+
+/// `MB_CMDR_SIZE_DEF` of target_core_user.
 const CMDR_BYTES: u32 = 8 << 20;
-const DATA_BLOCKS: u32 = 256 * 1024;
+/// Pages of the data area.
+const DATA_BLOCKS: u32 = TCMU_DATA_MIB * 256;
 /// `struct tcmu_cmd_entry` with one `iovec`, and a CDB of 16 bytes behind it.
 const TCMU_ENTRY_BYTES: u32 = 80;
 /// `struct iovec`.

@@ -28,7 +28,7 @@ use blklab_device::{Completion, Device, DriveSpec, Interface};
 use blklab_stats::{CostRate, Counter, DiskStats, HwQueueStats, QueueStats, SchedulerStats};
 
 use ahci::Ahci;
-pub use front_end::{FrontEnd, FrontEndKind};
+pub use front_end::{FrontEnd, FrontEndKind, TCMU_DATA_MIB, UBLK_DEPTH, UBLK_MAX_IO_BYTES};
 pub use loopback::{Loop, WorkerJob};
 use mmc::Mmc;
 use nvme::Nvme;

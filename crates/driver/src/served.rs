@@ -315,7 +315,10 @@ impl KernelDriver for Served {
     fn queue_config(&self, nr_cpus: usize) -> QueueConfig {
         let FrontEnd { kind, queues } = self.front_end;
         let queues = kind.queues(queues, nr_cpus);
-        self.port.queue_config(nr_cpus, queues, kind.queue_depth())
+        let mut config = self.port.queue_config(nr_cpus, queues, kind.queue_depth());
+        let longest = kind.max_io_bytes().map_or(u32::MAX, |bytes| bytes >> 9);
+        config.limits.max_sectors = config.limits.max_sectors.min(longest);
+        config
     }
 
     fn queue_rq(&mut self, _now: Nanos, hctx: usize, id: RequestId, rq: &Request) -> BlkStatus {

@@ -211,8 +211,6 @@ pub struct Command {
     pub flags: CommandFlags,
     /// How often it may be tried again.
     pub retries: u32,
-    /// How long the card may be busy after it, 0 if that is not known.
-    pub busy_timeout_ms: u32,
     /// The answer.
     pub response: [u32; 4],
     /// What went wrong.

@@ -78,8 +78,6 @@ pub struct HostSpec {
     pub f_min_hz: u32,
     /// Fastest clock.
     pub f_max_hz: u32,
-    /// Most bytes of a block.
-    pub max_block_bytes: u32,
     /// Most blocks of a request.
     pub max_blocks: u32,
     /// Most bytes of a request.

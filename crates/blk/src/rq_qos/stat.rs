@@ -1,18 +1,10 @@
 //! Latency statistics over a window of time (`block/blk-stat.c`).
 
-use crate::units::{JIFFY_NS, Nanos, jiffies, jiffy_start};
+use crate::units::{JIFFY_NS, Nanos, jiffies, jiffy_start, timer_end};
 
-/// The time at which a kernel timer set to `ticks` from now runs. The timer wheel counts whole
-/// ticks and never runs early, so it is one tick late; distant timers are rounded up to a multiple
-/// of 8 or 64 ticks (`calc_wheel_index`).
+/// The time at which a kernel timer set to `ticks` from now runs.
 pub(super) fn wheel_timer(now: Nanos, ticks: i64) -> Nanos {
-    let shift = match ticks {
-        ..63 => 0,
-        63..504 => 3,
-        _ => 6,
-    };
-    let expires = jiffies(now) + ticks;
-    jiffy_start(((expires >> shift) + 1) << shift)
+    jiffy_start(timer_end(jiffies(now), ticks))
 }
 
 /// Latencies in one direction.

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use blklab_blk::{BioFlags, Op, Sector};
+use blklab_blk::{BioFlags, Op, SECTOR_SIZE, Sector};
 use blklab_fs::{Bio, Event, InodeId, PAGE_BYTES, RaState};
 use blklab_workload::trace::tracefs::{EventKind, Line, parse_line};
 
@@ -356,7 +356,7 @@ impl<'a> Fields<'a> {
 }
 
 /// Sectors of a page.
-pub(crate) const PAGE_SECTORS: u64 = PAGE_BYTES / 512;
+pub(crate) const PAGE_SECTORS: u64 = PAGE_BYTES / SECTOR_SIZE;
 
 /// The events that are compared, the block layer's apart.
 const EVENTS: [&str; 17] = [

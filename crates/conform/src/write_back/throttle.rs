@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use blklab_blk::JIFFY_NS;
 use blklab_fs::write_back::{Bandwidth, Dirtier, DirtyState, HZ, Throttle, ThrottleAction};
 
 use crate::page_cache::Fields;
@@ -11,9 +12,6 @@ use crate::{ConformError, Difference};
 
 /// A pass of `balance_dirty_pages`.
 pub(super) const THROTTLE: &str = "throttling";
-
-/// Nanoseconds of a jiffy.
-const JIFFY_NS: u64 = 1_000_000_000 / HZ;
 
 /// What is known while the program is in `balance_dirty_pages`.
 struct Inside {

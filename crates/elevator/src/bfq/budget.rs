@@ -1,7 +1,7 @@
 //! Budgets: the service that a queue may get in a row, and what it is charged. A queue that
 //! exhausts its budget gets a larger one next time, one that stops early a smaller one.
 
-use blklab_blk::{RequestId, SchedCtx};
+use blklab_blk::{RequestId, SchedCtx, jiffy_start};
 
 use super::Bfq;
 use super::queue::{MIN_THINK_TIME_NS, QueueId};
@@ -17,8 +17,6 @@ const MIN_BUDGET_PART: i64 = 32;
 /// An asynchronous request is charged this many times its sectors, so that writes do
 /// not take the drive from reads.
 const ASYNC_FACTOR: u64 = 3;
-/// A jiffy in milliseconds.
-const JIFFY_MS: i64 = 4;
 /// The time slot to which a charge for time is relative (`bfq_bfqq_charge_time`), in milliseconds.
 const CHARGE_TIMEOUT_MS: i64 = 124;
 
@@ -38,7 +36,7 @@ pub(super) enum Expiration {
 impl Bfq {
     /// Sectors that the drive serves in `timeout_sync` at its peak rate.
     pub(super) fn budget_of_peak_rate(&self) -> i64 {
-        let timeout_us = (self.settings.timeout * JIFFY_MS) as u64 * 1_000;
+        let timeout_us = jiffy_start(self.settings.timeout).0 / 1_000;
         (self.rate.peak.saturating_mul(timeout_us) >> RATE_SHIFT) as i64
     }
 
@@ -666,7 +664,7 @@ mod tests {
         let mut bfq = Bfq::new(&crate::test_queue::queue_info());
         // One sector per microsecond.
         bfq.rate.peak = 1 << RATE_SHIFT;
-        assert_eq!(bfq.settings.timeout * JIFFY_MS, 124);
+        assert_eq!(jiffy_start(bfq.settings.timeout), Nanos::from_millis(124));
         assert_eq!(bfq.budget_of_peak_rate(), 124_000);
     }
 }

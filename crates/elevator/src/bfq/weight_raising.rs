@@ -8,7 +8,7 @@
 
 use alloc::vec::Vec;
 
-use blklab_blk::msecs_to_jiffies;
+use blklab_blk::{HZ, JIFFY_NS, msecs_to_jiffies};
 
 use super::Bfq;
 use super::groups::{GroupId, ROOT};
@@ -25,7 +25,6 @@ const MIN_IDLE_MS: i64 = 2_000;
 const MIN_INTER_ARRIVAL_ASYNC_MS: i64 = 500;
 /// The highest rate of a soft real-time program, in sectors per second.
 const MAX_SOFT_RT_RATE: i64 = 7_000;
-const JIFFIES_A_SECOND: i64 = 250;
 /// A raised queue with more service than this, in sectors, is copying files rather than starting a
 /// program.
 const MAX_SERVICE: u64 = 120_000;
@@ -248,8 +247,8 @@ impl Bfq {
     /// makes (`bfq_bfqq_softrt_next_start`).
     pub(super) fn soft_rt_next_start(&self, q: QueueId) -> i64 {
         let queue = &self.queues[q];
-        let used = JIFFIES_A_SECOND * queue.service_since_idle as i64 / MAX_SOFT_RT_RATE;
-        let idle = (self.settings.slice_idle_ns / (1_000_000_000 / JIFFIES_A_SECOND as u64)) as i64;
+        let used = HZ * queue.service_since_idle as i64 / MAX_SOFT_RT_RATE;
+        let idle = (self.settings.slice_idle_ns / JIFFY_NS) as i64;
         queue
             .soft_rt_next_start
             .max(queue.last_idle_to_busy + used)

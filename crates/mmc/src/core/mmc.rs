@@ -1,6 +1,8 @@
 //! MMC and eMMC: identification, switches and bus set-up
 //! (`drivers/mmc/core/mmc.c`, `mmc_ops.c`).
 
+use blklab_blk::JIFFY_NS;
+
 use super::ops::OCR_HIGH_CAPACITY;
 use super::{Card, CardKind, Core, RETRIES};
 use crate::command::{Command, CommandFlags, Error, Status, opcode};
@@ -23,7 +25,7 @@ const PARTITION_ACCESS: u8 = 7;
 const BUSY_PAUSE_MS: (u64, u64) = (1, 32);
 /// A tick of the kernel's clock (`CONFIG_HZ` of Debian's kernel), by which it waits
 /// longer than it was told.
-const JIFFY_MS: u64 = 4;
+const JIFFY_MS: u64 = JIFFY_NS / 1_000_000;
 
 /// More of them are addressed as blocks.
 const BYTE_ADDRESSED_SECTORS: u32 = 1 << 22;
@@ -349,11 +351,7 @@ impl Core {
             true => CommandFlags::SPI_R1B | CommandFlags::R1B,
             false => CommandFlags::SPI_S1 | CommandFlags::R1,
         };
-        let command = Command {
-            busy_timeout_ms: if watches { time_ms } else { 0 },
-            ..Command::new(opcode, arg, flags)
-        };
-        (command, watches)
+        (Command::new(opcode, arg, flags), watches)
     }
 
     /// Waits until the card is no longer busy: by its data line where the controller

@@ -98,7 +98,6 @@ impl Mmci {
                 ocr_avail: OCR,
                 f_min_hz: BUS_HZ.div_ceil(512),
                 f_max_hz: f_max_hz.min(BUS_HZ),
-                max_block_bytes: MAX_BLOCK_BYTES,
                 max_blocks: MAX_REQUEST_BYTES / MAX_BLOCK_BYTES,
                 max_request_bytes: MAX_REQUEST_BYTES,
                 max_segments: MAX_SEGMENTS,

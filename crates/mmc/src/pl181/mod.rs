@@ -59,8 +59,6 @@ pub mod status {
     pub const RX_FIFO_EMPTY: u32 = 1 << 19;
     pub const TX_DATA_AVAILABLE: u32 = 1 << 20;
     pub const RX_DATA_AVAILABLE: u32 = 1 << 21;
-    /// What stays until it is cleared.
-    pub const STICKY: u32 = 0x7ff;
 }
 
 /// Bits of the command register beside the command's number.

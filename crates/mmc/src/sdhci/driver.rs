@@ -97,7 +97,6 @@ impl Sdhci {
                 .fold(0, |all, (_, volts)| all | volts),
             f_min_hz: base_hz / if version >= 2 { 2046 } else { 256 },
             f_max_hz: base_hz,
-            max_block_bytes: 512 << (caps >> 16 & 3).min(2),
             max_blocks: 65535,
             max_request_bytes: request_bytes,
             max_segments: segments,

@@ -26,7 +26,6 @@ pub mod register {
     pub const HOST_CONTROL: u32 = 0x28;
     pub const POWER_CONTROL: u32 = 0x29;
     pub const CLOCK_CONTROL: u32 = 0x2c;
-    pub const TIMEOUT_CONTROL: u32 = 0x2e;
     pub const SOFTWARE_RESET: u32 = 0x2f;
     pub const INTERRUPT_STATUS: u32 = 0x30;
     pub const INTERRUPT_STATUS_ENABLE: u32 = 0x34;
@@ -63,8 +62,6 @@ pub mod interrupt {
     pub const TRANSFER_COMPLETE: u32 = 1 << 1;
     pub const BUFFER_WRITE_READY: u32 = 1 << 4;
     pub const BUFFER_READ_READY: u32 = 1 << 5;
-    pub const CARD_INSERTION: u32 = 1 << 6;
-    pub const CARD_REMOVAL: u32 = 1 << 7;
     pub const ERROR: u32 = 1 << 15;
     pub const COMMAND_TIMEOUT: u32 = 1 << 16;
     pub const COMMAND_CRC: u32 = 1 << 17;

@@ -11,6 +11,7 @@ use std::io::{Error, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use blklab_driver::TCMU_DATA_MIB;
 use blklab_scsi::Disk;
 use blklab_scsi::vm_memory::{FileOffset, MmapRegion};
 
@@ -20,8 +21,6 @@ const TARGETS: &str = "/sys/kernel/config/target";
 const UIO_CLASS: &str = "/sys/class/uio";
 /// The number of the adapter (HBA) in configfs; other tools count from 0.
 const ADAPTER: u32 = 1000;
-/// The most data of commands in progress, in MiB; the kernel allocates it when needed.
-const MAX_DATA_MIB: u32 = 128;
 /// The longest wait for the kernel to make devices and files.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The longest wait for a killed server to end.
@@ -174,7 +173,7 @@ impl Target {
             format!("dev_config={}", self.config()),
             format!("dev_size={size_bytes}"),
             format!("hw_block_size={}", disk.block_bytes),
-            format!("max_data_area_mb={MAX_DATA_MIB}"),
+            format!("max_data_area_mb={TCMU_DATA_MIB}"),
             "nl_reply_supported=-1".to_string(),
         ];
         for setting in control {

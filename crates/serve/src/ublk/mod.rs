@@ -11,6 +11,7 @@ use std::sync::mpsc::{self, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use blklab_driver::{UBLK_DEPTH, UBLK_MAX_IO_BYTES};
 use blklab_nbd::Export;
 use blklab_nbd::wire::ExportFlags;
 use blklab_uring::ublk::{Control, DeviceInfo, Features, Parameters, State};
@@ -20,10 +21,6 @@ use crate::export::FrontEndSetup;
 use crate::patiently;
 use queue::{QueueSetup, serve};
 
-/// The depth of a queue in requests.
-const DEPTH: u16 = 128;
-/// The longest read or write in bytes.
-const MAX_IO_BYTES: u32 = 512 << 10;
 /// The longest discard and zeroing in bytes; an NBD request has a length of 32 bits.
 const MAX_RANGE_SECTORS: u32 = u32::MAX >> 9;
 /// The required features of the kernel's ublk, with their names.
@@ -87,7 +84,7 @@ fn parameters(export: &Export) -> Result<Parameters, String> {
         sectors: export.size_bytes / u64::from(logical) * u64::from(logical >> 9),
         logical_block_shift: shift(logical),
         physical_block_shift: shift(sizes.preferred),
-        max_sectors: MAX_IO_BYTES.min(sizes.maximum) >> 9,
+        max_sectors: UBLK_MAX_IO_BYTES.min(sizes.maximum) >> 9,
         max_discard_sectors: if discards { max_range_sectors } else { 0 },
         max_write_zeroes_sectors: max_range_sectors,
     })
@@ -281,8 +278,8 @@ fn add(control: &mut Control, wanted: UblkNumber) -> Result<DeviceInfo, String> 
     let added = control.add(DeviceInfo {
         number,
         queues: queues.min(usize::from(u16::MAX)) as u16,
-        depth: DEPTH,
-        max_io_bytes: MAX_IO_BYTES,
+        depth: UBLK_DEPTH,
+        max_io_bytes: UBLK_MAX_IO_BYTES,
         state: State::Dead,
         server_pid: 0,
         features: features.fold(Features(0), Features::with),

@@ -13,6 +13,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
+use blklab_blk::SECTOR_SIZE;
 use blklab_nbd::wire::ExportFlags;
 use blklab_virtio::{Config, ID_BYTES, Limits};
 use vhost::vhost_user::BackendReqHandler;
@@ -25,8 +26,6 @@ use device::Device;
 const MAX_QUEUES: u16 = 64;
 /// The longest discard and write of zeroes: the export's requests have 32-bit lengths in bytes.
 const MAX_RANGE_SECTORS: u32 = u32::MAX >> 9;
-/// A sector of virtio-blk, and its smallest block.
-const SECTOR_BYTES: u32 = 512;
 
 /// The setup shared by all devices of an export.
 pub(crate) struct DeviceSetup {
@@ -46,8 +45,13 @@ impl DeviceSetup {
     fn config(&self) -> Config {
         let takes = |flag| self.front_end.export.flags.contains(flag);
         Config {
-            capacity_sectors: self.front_end.export.size_bytes / u64::from(SECTOR_BYTES),
-            block_bytes: self.front_end.export.block_sizes.minimum.max(SECTOR_BYTES),
+            capacity_sectors: self.front_end.export.size_bytes / SECTOR_SIZE,
+            block_bytes: self
+                .front_end
+                .export
+                .block_sizes
+                .minimum
+                .max(SECTOR_SIZE as u32),
             preferred_bytes: self.front_end.export.block_sizes.preferred,
             max_segments: self.max_segments,
             queues: MAX_QUEUES,

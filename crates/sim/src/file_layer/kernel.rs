@@ -6,8 +6,8 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
-use blklab_blk::{CgroupId, Nanos, Op, SECTOR_SIZE};
-use blklab_fs::write_back::{DeviceId, Dirtier, HZ};
+use blklab_blk::{CgroupId, JIFFY_NS, Nanos, Op, SECTOR_SIZE};
+use blklab_fs::write_back::{DeviceId, Dirtier};
 use blklab_fs::{
     Bio, BioId, BufferCache, Caller, Event, Extent, Fault, File, FileSystem, FsError, Host, Ino,
     InodeId, Mapping, Mounted, OpenFlags, OverHigh, PAGE_BYTES, Place, SparseDisk, Timestamp, Vfs,
@@ -15,7 +15,7 @@ use blklab_fs::{
 use blklab_stats::PageFaults;
 
 /// A jiffy, the kernel's unit of timers.
-pub(super) const JIFFY: Nanos = Nanos(1_000_000_000 / HZ);
+pub(super) const JIFFY: Nanos = Nanos(JIFFY_NS);
 
 /// The wall-clock time at which runs begin, for inodes' times: 14 November 2023.
 const START_SECONDS: i64 = 1_700_000_000;

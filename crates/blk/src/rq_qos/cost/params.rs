@@ -4,9 +4,10 @@ use alloc::format;
 use alloc::string::String;
 
 use super::{VTIME_PER_SEC, div_up};
+use crate::units::{SECTOR_SIZE, SECTORS_PER_PAGE};
 
 /// The page size of the linear model, in bytes.
-const PAGE_BYTES: u64 = 4096;
+const PAGE_BYTES: u64 = SECTORS_PER_PAGE as u64 * SECTOR_SIZE;
 
 /// The slowest and the fastest rate of virtual time, in parts per million of the clock's.
 const RATE_PPM: [u64; 2] = [10_000, 100_000_000];

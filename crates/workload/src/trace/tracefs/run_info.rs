@@ -77,8 +77,6 @@ pub struct QueueAttributes {
     pub max_sectors_kb: u32,
     /// The most memory segments of a request.
     pub max_segments: u32,
-    /// The largest memory segment, in bytes.
-    pub max_segment_size: u32,
     /// Whether the drive has a volatile write cache (`write back`).
     pub write_cache: bool,
     /// Whether the drive supports FUA.
@@ -99,15 +97,11 @@ pub struct QueueAttributes {
     pub all: BTreeMap<String, String>,
 }
 
-/// The size of a tag set and its distribution over words.
+/// The size of a tag set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TagGeometry {
     /// The number of tags.
     pub nr_tags: u32,
-    /// The number of tags per word of the bitmap, which `async_depth` limits.
-    pub bits_per_word: u32,
-    /// The number of words.
-    pub map_nr: u32,
     /// The smallest shallow depth of any caller.
     pub min_shallow_depth: u32,
 }
@@ -152,18 +146,13 @@ impl RunInfo {
             if name == "nr_tags" {
                 let empty = TagGeometry {
                     nr_tags: value,
-                    bits_per_word: 0,
-                    map_nr: 0,
                     min_shallow_depth: 0,
                 };
                 sets.push(empty);
             }
             let Some(set) = sets.last_mut() else { continue };
-            match name {
-                "bits_per_word" => set.bits_per_word = value,
-                "map_nr" => set.map_nr = value,
-                "min_shallow_depth" => set.min_shallow_depth = value,
-                _ => {}
+            if name == "min_shallow_depth" {
+                set.min_shallow_depth = value;
             }
         }
         sets
@@ -193,7 +182,6 @@ impl TryFrom<BTreeMap<String, String>> for QueueAttributes {
             nr_requests: number(&all, "nr_requests")?,
             max_sectors_kb: number(&all, "max_sectors_kb")?,
             max_segments: number(&all, "max_segments")?,
-            max_segment_size: number(&all, "max_segment_size")?,
             write_cache,
             fua: number::<u8>(&all, "fua")? != 0,
             nomerges: number(&all, "nomerges")?,

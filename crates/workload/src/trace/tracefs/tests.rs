@@ -286,7 +286,7 @@ fn a_description_is_typed() {
         .collect();
     assert_eq!(names, ["nr_requests", "iosched/async_depth", "a"]);
     let tags = info.driver_tags().unwrap();
-    assert_eq!((tags.nr_tags, tags.bits_per_word), (4, 1));
+    assert_eq!((tags.nr_tags, tags.min_shallow_depth), (4, u32::MAX));
 }
 
 #[test]
