@@ -130,6 +130,34 @@ fn mistakes_are_told_in_one_line() {
         "{zero}"
     );
     assert!(!place.path("new.img").exists());
+    let inode = err(&[
+        "fs",
+        "new.img",
+        "mkfs",
+        "ext2",
+        "--size",
+        "1M",
+        "--inode-size",
+        "100",
+    ]);
+    assert!(inode.contains("--inode-size 128 or 256"), "{inode}");
+    // Whatever fails leaves the image as it was.
+    let before = std::fs::read(place.path("disk.img")).expect("an image");
+    err(&["fs", "disk.img", "mkfs", "ext2", "--size", "10k", "--force"]);
+    err(&["fs", "disk.img", "mkfs", "fat12", "--size", "1T", "--force"]);
+    assert!(std::fs::read(place.path("disk.img")).expect("an image") == before);
+    let long = err(&["fs", "new.img", "mkfs", "ext2", "--size", "17E"]);
+    assert!(long.contains("--size 17E"), "{long}");
+    assert!(!place.path("new.img").exists());
+    // ext4's features, which ext2 cannot have: still a file system.
+    let mut other = before.clone();
+    other.resize(4 << 20, 0);
+    other[..4096].fill(0);
+    other[1024 + 56..][..2].copy_from_slice(&[0x53, 0xef]);
+    other[1024 + 96..][..4].copy_from_slice(&[0x42, 2, 0, 0]);
+    std::fs::write(place.path("other.img"), &other).expect("a file");
+    let held = err(&["fs", "other.img", "mkfs", "ext2"]);
+    assert!(held.contains("--force replaces it"), "{held}");
     place
         .blklab(&["fs", "disk.img", "mkfs", "ext2", "--force"])
         .ok();

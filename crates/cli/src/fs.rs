@@ -2,8 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fmt::{Display, Write as _};
-use std::fs::{File, OpenOptions};
-use std::hash::{BuildHasher, Hasher, RandomState};
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -11,18 +10,20 @@ use std::time::SystemTime;
 
 use blklab_description::NewFile;
 use blklab_fs::{
-    Attributes, Caller, Ext2Layout, FatWidth, FileKind, FileSystem, FsError, Image, Ino,
-    MountOptions, NewInode, Timestamp, VfatLayout, VfatOptions, Volume, at_once,
+    Attributes, Caller, FileKind, FileSystem, FsError, Image, Ino, MountOptions, NewInode, Storage,
+    Timestamp, VfatOptions, Volume, at_once,
 };
-use blklab_serve::{ImageMount, parse_size};
+use blklab_serve::{ImageMount, open_to_change};
 
-use crate::args::{FsArgs, FsCommand, FsKind, FsLsArgs, FsMkfsArgs};
+use crate::args::{FsArgs, FsCommand, FsLsArgs};
 use crate::failure::Failure;
 use crate::{mount, output};
 
+mod mkfs;
+
 pub(crate) fn fs(args: &FsArgs) -> Result<(), Failure> {
     match &args.command {
-        FsCommand::Mkfs(mkfs) => make(args, mkfs),
+        FsCommand::Mkfs(mkfs) => mkfs::make(args, mkfs),
         FsCommand::Strings { bytes_min } => strings(args, *bytes_min),
         FsCommand::Ls(ls) => list(&OpenedImage::read(args)?, ls),
         FsCommand::Cat { paths } => {
@@ -86,7 +87,16 @@ fn cannot_open(path: &Path, error: &io::Error) -> Failure {
     Failure::mistake(format!("{}: cannot open: {error}", path.display()))
 }
 
-fn failure(image: &Image<File>, whose: impl Display, error: FsError) -> Failure {
+/// Opens an image; a block device that is to be changed so that nobody else uses it.
+fn open_image(name: &Path, write: bool) -> Result<File, Failure> {
+    let file = match write {
+        true => open_to_change(name),
+        false => File::open(name),
+    };
+    file.map_err(|error| cannot_open(name, &error))
+}
+
+fn failure<S: Storage>(image: &Image<S>, whose: impl Display, error: FsError) -> Failure {
     if error == FsError::Device {
         let why = image.failure().map(|error| error.to_string());
         let why = why.unwrap_or_else(|| error.to_string());
@@ -106,8 +116,7 @@ impl<'a> OpenedImage<'a> {
     fn open(args: &'a FsArgs, access: Access) -> Result<OpenedImage<'a>, Failure> {
         let name = args.image.as_path();
         let write = access == Access::Change;
-        let file = OpenOptions::new().read(true).write(write).open(name);
-        let file = file.map_err(|error| cannot_open(name, &error))?;
+        let file = open_image(name, write)?;
         if file.metadata().is_ok_and(|of| of.is_dir()) {
             return Err(cannot_open(name, &io::ErrorKind::IsADirectory.into()));
         }
@@ -446,133 +455,4 @@ fn strings(args: &FsArgs, bytes_min: usize) -> Result<(), Failure> {
         Err(End::Output(error)) => Err(Failure::Broken(format!("cannot write: {error}"))),
         Err(End::Image(error)) => Err(failure(&image, name.display(), error)),
     }
-}
-
-/// Parses an option's size in bytes.
-fn size(option: &str, text: Option<&String>) -> Result<Option<u32>, Failure> {
-    let Some(text) = text else {
-        return Ok(None);
-    };
-    let wrong = |why: String| Failure::mistake(format!("{option} {text}: {why}"));
-    let bytes = parse_size(text).map_err(wrong)?;
-    let bytes = u32::try_from(bytes).map_err(|_| wrong("less than 4G is needed".to_string()))?;
-    Ok(Some(bytes))
-}
-
-/// Parses hexadecimal digits, ignoring dashes; random bytes if there are none.
-fn uuid(text: Option<&String>) -> Result<[u8; 16], Failure> {
-    let random = || u128::from(RandomState::new().build_hasher().finish());
-    let Some(text) = text else {
-        // A random UUID has fixed version and variant bits (RFC 9562, version 4).
-        let mut bytes = (random() << 64 | random()).to_be_bytes();
-        bytes[6] = bytes[6] & 0x0f | 0x40;
-        bytes[8] = bytes[8] & 0x3f | 0x80;
-        return Ok(bytes);
-    };
-    let digits = text.replace('-', "");
-    let number = u128::from_str_radix(&digits, 16).ok();
-    let number = number.filter(|_| digits.len() == 32 || digits.len() == 8);
-    number.map(u128::to_be_bytes).ok_or_else(|| {
-        let right = "right are 32 hexadecimal digits, for FAT 8";
-        Failure::mistake(format!("--uuid {text}: {right}"))
-    })
-}
-
-/// Opens or creates the image for a new file system.
-fn image_for_mkfs(args: &FsArgs, mkfs: &FsMkfsArgs) -> Result<Image<File>, Failure> {
-    let name = args.image.as_path();
-    let wrong = |error: io::Error| cannot_open(name, &error);
-    let length = match &mkfs.size {
-        None => None,
-        Some(text) => Some(
-            parse_size(text).map_err(|why| Failure::mistake(format!("--size {text}: {why}")))?,
-        ),
-    };
-    let is_new = !name.exists();
-    if is_new && length.is_none() {
-        let name = name.display();
-        return Err(Failure::mistake(format!(
-            "{name}: there is no such image; give its --size"
-        )));
-    }
-    if !is_new && !mkfs.force {
-        let file = File::open(name).map_err(wrong)?;
-        let image = Image::new(file).map_err(wrong)?;
-        let found = Volume::open(image, &MountOptions::default(), Caller::default());
-        if let Ok(volume) = found {
-            let (name, kind) = (name.display(), volume.usage().kind);
-            return Err(Failure::mistake(format!(
-                "{name}: it has a file system ({kind}); --force replaces it"
-            )));
-        }
-    }
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(name);
-    let file = file.map_err(wrong)?;
-    lock(name, &file, true)?;
-    if let Some(length) = length {
-        file.set_len(length).map_err(wrong)?;
-    }
-    Image::new(file).map_err(wrong)
-}
-
-fn make(args: &FsArgs, mkfs: &FsMkfsArgs) -> Result<(), Failure> {
-    let block_bytes = size("--block-size", mkfs.block_size.as_ref())?;
-    let sector_bytes = size("--sector-size", mkfs.sector_size.as_ref())?.unwrap_or(512);
-    let bytes_per_inode = size("--bytes-per-inode", mkfs.bytes_per_inode.as_ref())?;
-    let uuid = uuid(mkfs.uuid.as_ref())?;
-    let label = mkfs.label.as_bytes().to_vec();
-    let now = now()?;
-    let is_new = !args.image.exists();
-    let image = image_for_mkfs(args, mkfs)?;
-    let made = match mkfs.kind {
-        FsKind::Ext2 => {
-            let layout = Ext2Layout {
-                block_bytes,
-                inode_bytes: mkfs.inode_size,
-                bytes_per_inode,
-                reserved_percent: mkfs.reserved,
-                label,
-                uuid,
-            };
-            at_once(layout.make(&image, now))
-        }
-        kind => {
-            let width = match kind {
-                FsKind::Fat12 => Some(FatWidth::Fat12),
-                FsKind::Fat16 => Some(FatWidth::Fat16),
-                FsKind::Fat32 => Some(FatWidth::Fat32),
-                _ => None,
-            };
-            let layout = VfatLayout {
-                width,
-                sector_bytes,
-                cluster_sectors: block_bytes.map(|bytes| bytes / sector_bytes.max(1)),
-                label,
-                volume_id: u32::from_be_bytes([uuid[12], uuid[13], uuid[14], uuid[15]]),
-            };
-            at_once(layout.make(&image, now))
-        }
-    };
-    let name = args.image.display();
-    let made = made.and_then(|()| image.commit());
-    if made.is_err() && is_new {
-        // The removal is best effort: the message below says why there is no file
-        // system.
-        let _ = std::fs::remove_file(&args.image);
-    }
-    made.map_err(|error| match error {
-        FsError::BadCall => Failure::mistake(format!(
-            "{name}: an option has a value that the file system cannot have; see --help"
-        )),
-        FsError::NoSpace => Failure::mistake(format!(
-            "{name}: no such file system fits its {} bytes",
-            blklab_fs::Buffers::size_bytes(&image)
-        )),
-        error => failure(&image, name, error),
-    })
 }

@@ -41,7 +41,7 @@ pub use client::{
 };
 pub use config::{ExportConfig, Limits, ServerConfig};
 pub use control::{Rate, RecordFormat, Sample, ask, record};
-pub use lock::lock;
+pub use lock::{lock, open_to_change};
 pub use mount::{ImageMount, SysfsMount, Unmounter};
 pub use net::{Listen, TlsMode, TlsSettings};
 pub use server::Server;

@@ -2,10 +2,12 @@
 //! and udev take on a device too, and which end with the process that holds them.
 
 use std::fs::File;
-use std::os::unix::fs::MetadataExt;
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, flock, major, minor};
+use rustix::fs::{FlockOperation, OFlags, flock, major, minor};
 use rustix::io::Errno;
 
 /// How long a lock is waited for: that of a killed process goes with the last of its I/O.
@@ -32,6 +34,42 @@ pub fn lock(file: &File, changes: bool) -> Result<(), String> {
             }
             Err(Errno::WOULDBLOCK) => return Err(in_use(holder(file))),
             Err(error) => return Err(format!("cannot lock: {error}")),
+        }
+    }
+}
+
+/// Opens a file or block device to read and write it; a device so that nobody else uses it, as
+/// file systems, device mapper and md claim theirs.
+///
+/// # Errors
+/// Those of the operating system, and that the device is in use.
+pub fn open_to_change(path: &Path) -> io::Result<File> {
+    open_with(path, OFlags::empty())
+}
+
+/// Does the same with further flags.
+pub(crate) fn open_with(path: &Path, flags: OFlags) -> io::Result<File> {
+    let is_device = path
+        .metadata()
+        .is_ok_and(|of| of.file_type().is_block_device());
+    let flags = match is_device {
+        true => flags | OFlags::EXCL,
+        false => flags,
+    };
+    let mut options = File::options();
+    options.read(true).write(true);
+    options.custom_flags(flags.bits() as i32);
+    let until = Instant::now() + RELEASE_LIMIT;
+    loop {
+        match options.open(path) {
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+                if Instant::now() >= until {
+                    let why = "it is mounted, or another program has it alone";
+                    return Err(io::Error::new(error.kind(), why));
+                }
+                std::thread::sleep(RETRY_INTERVAL);
+            }
+            opened => return opened,
         }
     }
 }

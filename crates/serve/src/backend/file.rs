@@ -22,6 +22,7 @@ use super::{
     Backend, BackendConfig, BackendInfo, BackendOptions, BackendRequest, BackendType, Completed,
     HOLE, OpenOptions, Operation, Segment, push_extent, status_of,
 };
+use crate::lock::open_with;
 
 pub(super) const TYPE: BackendType = BackendType {
     name: "file",
@@ -271,11 +272,12 @@ fn open_file(path: &Path, direct: bool, read_only: bool) -> std::io::Result<File
     if direct {
         flags |= OFlags::DIRECT;
     }
-    std::fs::OpenOptions::new()
-        .read(true)
-        .write(!read_only)
-        .custom_flags(flags.bits() as i32)
-        .open(path)
+    if !read_only {
+        return open_with(path, flags);
+    }
+    let mut options = File::options();
+    options.read(true).custom_flags(flags.bits() as i32);
+    options.open(path)
 }
 
 /// Carries a request out; may sleep.
