@@ -287,4 +287,35 @@ fn schedulers_are_judged_at_each_depth() {
     let one = [&depths[..], &["--schedulers", "none"]].concat();
     let out = place.blklab(&one).ok().out;
     assert!(out.contains("Each row does work of its own"), "{out}");
+    // A limit by another row is one by that at the same depth.
+    let same = [&goal[..], &["--subject-to", "a.bandwidth >= 0.99 none"]].concat();
+    let rows = &place.json(&same)["judgement"]["rows"];
+    let kept = rows[1]["kept"].as_array().expect("a list");
+    assert_eq!(kept.len(), 6);
+    assert_eq!(kept[..3], [json!(true), json!(true), json!(true)], "none keeps its own: {rows}");
+    let other = "a.bandwidth >= 0.99 none iodepth=1";
+    let other = place.blklab(&[&goal[..], &["--subject-to", other]].concat());
+    assert_eq!(other.status, 2);
+    let said = "none iodepth=1 is not compared; none and bfq are";
+    assert!(other.err.contains(said), "{}", other.err);
+}
+
+/// Whatever says what is asked of a drive is work, and how it is asked is a choice.
+#[test]
+fn rows_are_judged_by_what_may_be_chosen() {
+    let sentence = |axis: &str| {
+        let json = compared(&["--schedulers", "none,bfq", "--vary", axis]);
+        let said = json["headline"].as_str().expect("a headline");
+        said.to_string()
+    };
+    for (axis, first) in [
+        ("percentage_random=0,100", "percentage_random=0: "),
+        ("fsync=0,1", "fsync=0: "),
+        ("latency_target=0,5ms", "latency_target=0: "),
+    ] {
+        let said = sentence(axis);
+        assert!(said.contains(first), "{axis}: {said}");
+    }
+    let said = sentence("ioengine=libaio,psync");
+    assert!(!said.contains("ioengine=psync: "), "{said}");
 }

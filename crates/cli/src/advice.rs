@@ -174,7 +174,7 @@ impl Sensitivity<'_> {
                 runs: row.runs.iter().take(repeats).cloned().collect(),
             };
             let rows = rows.iter().map(first).collect();
-            let compared = Compared::new(self.sweep, rows, Origin::default())?;
+            let compared = Compared::new(self.sweep, self.settings, rows, Origin::default())?;
             let changed = self.choices.changed_answer(answer, &compared.comparison);
             if changed.is_none() {
                 return Ok(repeats);
@@ -202,7 +202,8 @@ impl Sensitivity<'_> {
                 ..self.plan
             };
             let rows = progress::run(&world, &plan, self.caller)?;
-            let comparison = Compared::new(self.sweep, rows, Origin::default())?.comparison;
+            let comparison =
+                Compared::new(self.sweep, self.settings, rows, Origin::default())?.comparison;
             if let Some(other) = self.choices.changed_answer(answer, &comparison) {
                 changed.push(format!("at {end} {}", other.words()));
             }

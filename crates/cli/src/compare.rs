@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use blklab_experiment::{Plan, Purpose, Setting, Simulated, WorkloadSource, disk_of_another_kind};
-use blklab_report::{Question, SameWork, SchedulerRuns};
+use blklab_report::Question;
 use blklab_sim::Replay;
 use blklab_stats::World;
 
@@ -175,7 +175,7 @@ fn simulated(
         has_all: rows.len() == settings.len(),
         missing_repeats: finished.missing_repeats,
     };
-    let mut compared = Compared::new(sweep, rows, origin)?;
+    let mut compared = Compared::new(sweep, &settings, rows, origin)?;
     compared.comparison.interrupted = interrupted;
     ended.add_notes(&mut compared, quick.note)?;
     ended.advise(&mut compared)?;
@@ -208,13 +208,9 @@ struct EndedRuns<'a> {
 }
 
 impl EndedRuns<'_> {
-    /// Evaluates the rows by the work that they did, and adds the notes on it.
+    /// Adds the notes on the runs.
     fn add_notes(&self, compared: &mut Compared, on_quick: Option<String>) -> Result<(), Failure> {
         let comparison = &mut compared.comparison;
-        let parts = same_work(self.settings, &compared.settings);
-        comparison
-            .evaluate_by_work(&compared.settings, &parts, &self.sweep.goals())
-            .map_err(Failure::mistake)?;
         let notes = &mut comparison.notes;
         notes.extend(note_on_kind(self.settings, self.work)?);
         notes.extend(self.world.note_on_states());
@@ -328,34 +324,22 @@ impl QuickMode {
             return Ok(quick);
         }
         quick.repeats = REPEATS_QUICK;
-        let mut given_up = format!("{REPEATS_QUICK} runs each in place of {REPEATS_SIMULATED}");
+        let mut given_up = Vec::new();
+        if sweep.repeats.is_none() {
+            let fewer = format!("{REPEATS_QUICK} runs each in place of {REPEATS_SIMULATED}");
+            given_up.push(fewer);
+        }
         let given = models.setting()?.options;
         let is_given = given.iter().any(|given| given.option() == "runtime");
         let is_long = |us: Option<u64>| us.is_none_or(|us| us > RUNTIME_QUICK_US && !is_given);
         // A goal of time needs jobs that run to their end.
         if !sweep.goals().are_of_time() && is_long(work.longest_runtime_us(&given)?) {
             quick.options.push("runtime=1".to_string());
-            given_up.push_str(", the first second of each job");
+            given_up.push("the first second of each job".to_string());
         }
-        let text = format!("--quick: {given_up}, and no assumed value tried at its ends");
+        given_up.push("no assumed value tried at its ends".to_string());
+        let text = format!("--quick: {}", given_up.join(", "));
         quick.note = Some(text);
         Ok(quick)
     }
-}
-
-/// Returns the rows by the work that they did.
-fn same_work(settings: &[Setting], rows: &[SchedulerRuns]) -> Vec<SameWork> {
-    let mut parts: Vec<SameWork> = Vec::new();
-    for (index, row) in rows.iter().enumerate() {
-        let setting = settings.iter().find(|setting| setting.label == row.name);
-        let label = setting.map(Setting::work).unwrap_or_default();
-        match parts.iter_mut().find(|part| part.label == label) {
-            Some(part) => part.rows.push(index),
-            None => parts.push(SameWork {
-                label,
-                rows: vec![index],
-            }),
-        }
-    }
-    parts
 }

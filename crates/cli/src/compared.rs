@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use blklab_experiment::Row;
-use blklab_report::{Comparison, Origin, SchedulerRuns, html, json, text};
+use blklab_experiment::{Row, Setting};
+use blklab_report::{Comparison, Origin, SameWork, SchedulerRuns, html, json, text};
 use blklab_tables::Table;
 
 use crate::args::{CompareFormat, ShownArgs, SweepArgs};
@@ -17,9 +17,11 @@ pub(crate) struct Compared {
 }
 
 impl Compared {
-    /// Compares the runs, and judges them by the goals and limits of the arguments.
+    /// Compares the runs of these settings, and judges those that did the same work by the goals
+    /// and limits of the arguments.
     pub(crate) fn new(
         sweep: &SweepArgs,
+        of: &[Setting],
         rows: Vec<Row>,
         origin: Origin,
     ) -> Result<Compared, Failure> {
@@ -30,16 +32,36 @@ impl Compared {
         let settings: Vec<SchedulerRuns> = runs.collect();
         let mut comparison = blklab_report::compare(&settings);
         comparison.origin = origin;
-        let goals = sweep.goals();
-        if !goals.is_empty() {
-            let judgement = goals.evaluate(&comparison).map_err(Failure::mistake)?;
-            comparison.judgement = Some(judgement);
-        }
+        let names = settings.iter().map(|row| row.name.as_str());
+        let parts = same_work(of, names);
+        comparison
+            .evaluate_by_work(&settings, &parts, &sweep.goals())
+            .map_err(Failure::mistake)?;
         Ok(Compared {
             comparison,
             settings,
         })
     }
+}
+
+/// Returns rows, by their names, by the work that they do.
+pub(crate) fn same_work<'a>(
+    settings: &[Setting],
+    rows: impl Iterator<Item = &'a str>,
+) -> Vec<SameWork> {
+    let mut parts: Vec<SameWork> = Vec::new();
+    for (index, row) in rows.enumerate() {
+        let setting = settings.iter().find(|setting| setting.label == row);
+        let label = setting.map(Setting::work).unwrap_or_default();
+        match parts.iter_mut().find(|part| part.label == label) {
+            Some(part) => part.rows.push(index),
+            None => parts.push(SameWork {
+                label,
+                rows: vec![index],
+            }),
+        }
+    }
+    parts
 }
 
 /// Checks, before anything runs, that every output can be written to a file of its own.

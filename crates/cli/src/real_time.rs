@@ -153,7 +153,7 @@ impl RealTime<'_> {
             let ended = runs_that_ended(plan.repeats, finished.missing_repeats, has_all);
             format!("{signal}; shown are {ended}")
         });
-        let mut compared = Compared::new(self.sweep, finished.rows, origin)?;
+        let mut compared = Compared::new(self.sweep, settings, finished.rows, origin)?;
         let comparison = &mut compared.comparison;
         comparison.interrupted = stopped.is_some();
         comparison.notes.extend(stopped);

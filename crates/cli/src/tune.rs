@@ -153,7 +153,7 @@ impl Search<'_> {
         for (at, row) in left.iter().zip(ran) {
             self.found[*at].extend(row.runs);
         }
-        let compared = Compared::new(sweep, self.runs_of(left), Origin::default())?;
+        let compared = Compared::new(sweep, &of_round, self.runs_of(left), Origin::default())?;
         let Some(judgement) = compared.comparison.judgement else {
             return Ok(Some(Vec::new()));
         };
@@ -217,7 +217,7 @@ fn tuned(
         return Err(Failure::Interrupted);
     }
     let origin = caller.origin_of(&whole);
-    let mut compared = Compared::new(sweep, search.runs_of(&outcome.finalists), origin)?;
+    let mut compared = Compared::new(sweep, &settings, search.runs_of(&outcome.finalists), origin)?;
     let comparison = &mut compared.comparison;
     comparison.interrupted = interrupted;
     let notes = notes(&outcome, &settings, &search.first_scores, repeats);

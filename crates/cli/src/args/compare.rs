@@ -22,6 +22,7 @@ use clap::{Args, ValueEnum};
 
 use super::virtual_machine::GuestArgs;
 use super::{count, seed, tool};
+use crate::compared::same_work;
 use crate::failure::Failure;
 
 const REPLAY_EXAMPLES: &str = "\
@@ -513,7 +514,8 @@ impl SweepArgs {
         settings: &[Setting],
     ) -> Result<(), Failure> {
         let rows: Vec<String> = settings.iter().map(|row| row.label.clone()).collect();
-        (self.goals().check_rows(&rows)).map_err(Failure::mistake)?;
+        let parts = same_work(settings, rows.iter().map(String::as_str));
+        (self.goals().check_rows(&rows, &parts)).map_err(Failure::mistake)?;
         match work {
             WorkloadSource::Trace(_) | WorkloadSource::Calls { .. } => Ok(()),
             WorkloadSource::Job(_) => {

@@ -18,8 +18,8 @@ pub struct SameWork {
 }
 
 impl Comparison {
-    /// Judges rows only against those that did the same work, by the goals if it was. `settings`
-    /// are the runs of all rows.
+    /// Judges rows only against those that did the same work, by the goals if there are some.
+    /// `settings` are the runs of all rows.
     ///
     /// # Errors
     /// If a part has no such figure as a goal names, in a message for the user.
@@ -29,6 +29,9 @@ impl Comparison {
         parts: &[SameWork],
         goals: &Goals,
     ) -> Result<(), String> {
+        if !goals.is_empty() {
+            self.judgement = Some(goals.evaluate_parts(self, parts)?);
+        }
         if parts.len() < 2 || !self.has_verdict() {
             return Ok(());
         }
@@ -96,7 +99,7 @@ fn outcomes_by_work(
 
 impl SameWork {
     /// Returns a row's name without what all rows of the part have.
-    fn short(&self, name: &str) -> String {
+    pub(super) fn short(&self, name: &str) -> String {
         let own = |word: &&str| !self.label.split(' ').any(|common| common == *word);
         let words: Vec<&str> = name.split(' ').filter(own).collect();
         words.join(" ")

@@ -7,6 +7,7 @@ use blklab_stats::Estimate;
 
 use crate::comparison::figure::Metric;
 use crate::comparison::figure_name::FigureName;
+use crate::comparison::same_work::SameWork;
 use crate::quantity::{and_list, few_of};
 
 /// A bound on a figure.
@@ -54,29 +55,45 @@ impl FromStr for Limit {
 }
 
 impl Limit {
-    /// The bound in the metric's own unit; `None` if it is that of a row without the figure.
-    pub(super) fn value(&self, figures: &[Option<Estimate>], rows: &[String]) -> Option<f64> {
-        match &self.bound {
+    /// The bound of each row in the metric's own unit; `None` if it is that of a row without the
+    /// figure.
+    pub(super) fn bounds(
+        &self,
+        figures: &[Option<Estimate>],
+        rows: &[String],
+        parts: &[SameWork],
+    ) -> Vec<Option<f64>> {
+        let bound = |index| match &self.bound {
             Bound::Value(value) => Some(*value),
-            Bound::Times(times, row) => {
-                let at = rows.iter().position(|name| name == row)?;
+            Bound::Times(times, named) => {
+                let at = position(named, index, rows, parts)?;
                 Some(times * figures[at]?.mean)
             }
-        }
+        };
+        (0..rows.len()).map(bound).collect()
     }
 
-    /// Checks that the row that it is held against is among `rows`.
-    pub(super) fn check_row(&self, rows: &[String]) -> Result<(), String> {
-        match &self.bound {
-            Bound::Times(_, row) if !rows.contains(row) => {
-                let hint = hint(row, rows.iter().map(String::as_str));
-                let (text, rows) = (&self.text, few_of(row, rows));
-                Err(format!(
-                    "--subject-to {text}: {row} is not compared; {rows} are{hint}"
-                ))
-            }
-            _ => Ok(()),
+    /// Checks that the row that it is held against is among `rows`, or among those of each part.
+    pub(super) fn check_row(&self, rows: &[String], parts: &[SameWork]) -> Result<(), String> {
+        let Bound::Times(_, named) = &self.bound else {
+            return Ok(());
+        };
+        if (0..rows.len()).all(|index| position(named, index, rows, parts).is_some()) {
+            return Ok(());
         }
+        let mut names: Vec<String> = Vec::new();
+        for index in 0..rows.len() {
+            let name = name_in_part(index, rows, parts);
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        let hint = hint(named, names.iter().map(String::as_str));
+        let are = if names.len() == 1 { "is" } else { "are" };
+        let (text, names) = (&self.text, few_of(named, &names));
+        Err(format!(
+            "--subject-to {text}: {named} is not compared; {names} {are}{hint}"
+        ))
     }
 
     pub(super) fn is_kept(&self, mean: f64, bound: f64) -> bool {
@@ -85,6 +102,33 @@ impl Limit {
             false => mean > bound,
         };
         is_beyond || self.inclusive && mean == bound
+    }
+}
+
+/// The part of a row, where rows of one work are several: where each has a work of its own, each
+/// has its whole name.
+fn part_of(index: usize, parts: &[SameWork]) -> Option<&SameWork> {
+    let has_several = parts.len() > 1 && parts.iter().any(|part| part.rows.len() > 1);
+    let mut parts = parts.iter().filter(|_| has_several);
+    parts.find(|part| part.rows.contains(&index))
+}
+
+/// A row's name among those that did the same work.
+fn name_in_part(index: usize, rows: &[String], parts: &[SameWork]) -> String {
+    match part_of(index, parts) {
+        Some(part) => part.short(&rows[index]),
+        None => rows[index].clone(),
+    }
+}
+
+/// The row that a row is held against by this name: one that did the same work.
+fn position(named: &str, index: usize, rows: &[String], parts: &[SameWork]) -> Option<usize> {
+    match part_of(index, parts) {
+        Some(part) => {
+            let mut rows_of_part = part.rows.iter().copied();
+            rows_of_part.find(|at| part.short(&rows[*at]) == named)
+        }
+        None => rows.iter().position(|name| name == named),
     }
 }
 

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::figure::{Direction, Metric};
 use super::figure_name::{self, FigureName};
 use super::runs::Pairs;
+use super::same_work::SameWork;
 use super::verdict::{Contest, Outcome, sentence};
 use super::{Comparison, noun};
 use crate::quantity::{and_list, few_of};
@@ -228,14 +229,15 @@ impl Goals {
         Ok(())
     }
 
-    /// Checks, before anything runs, that limits are held against rows among `rows`.
+    /// Checks, before anything runs, that limits are held against rows among `rows`: where
+    /// these did different work, among those of each of `parts`.
     ///
     /// # Errors
     /// For the first one that is not, in a message for the user.
-    pub fn check_rows(&self, rows: &[String]) -> Result<(), String> {
+    pub fn check_rows(&self, rows: &[String], parts: &[SameWork]) -> Result<(), String> {
         self.limits
             .iter()
-            .try_for_each(|limit| limit.check_row(rows))
+            .try_for_each(|limit| limit.check_row(rows, parts))
     }
 
     /// Judges a comparison.
@@ -243,6 +245,15 @@ impl Goals {
     /// # Errors
     /// If the comparison has no such job or figure, in a message for the user.
     pub fn evaluate(&self, comparison: &Comparison) -> Result<Judgement, String> {
+        self.evaluate_parts(comparison, &[])
+    }
+
+    /// Judges a comparison with limits held against rows of the same part.
+    pub(super) fn evaluate_parts(
+        &self,
+        comparison: &Comparison,
+        parts: &[SameWork],
+    ) -> Result<Judgement, String> {
         let values = |figure: &FigureName| figure.values(comparison);
         let goals: Vec<Values> = self
             .goals
@@ -257,18 +268,18 @@ impl Goals {
             });
         }
         for limit in &self.limits {
-            limit.check_row(&comparison.schedulers)?;
+            limit.check_row(&comparison.schedulers, parts)?;
             let mut row = row(
                 limit.text.clone(),
                 limit.figure.metric,
                 &values(&limit.figure)?,
             );
-            let bound = limit.value(&row.values, &comparison.schedulers);
-            let keeps = |value: &Option<Estimate>| {
+            let bounds = limit.bounds(&row.values, &comparison.schedulers, parts);
+            let keeps = |(value, bound): (&Option<Estimate>, Option<f64>)| {
                 let both = value.zip(bound);
                 both.is_some_and(|(value, bound)| limit.is_kept(value.mean, bound))
             };
-            row.kept = row.values.iter().map(keeps).collect();
+            row.kept = row.values.iter().zip(bounds).map(keeps).collect();
             rows.push(row);
         }
         let keeps = |scheduler: &usize| rows.iter().all(|row| row.keeps(*scheduler));

@@ -69,7 +69,7 @@ fn a_limit_may_be_a_part_of_another_rows_figure() {
     };
     let rows = ["none".to_string(), "bfq".to_string()];
     assert_eq!(
-        goals.check_rows(&rows).unwrap_err(),
+        goals.check_rows(&rows, &[]).unwrap_err(),
         "--subject-to reader.bandwidth > 0.95 nine: nine is not compared; none and bfq are; did \
          you mean none?"
     );
