@@ -168,7 +168,7 @@ fn a_signal_ends_the_run_and_all_is_put_back() {
         send_signal(&child, signal);
         let done = child.wait_with_output().expect("it ends");
         let said = String::from_utf8_lossy(&done.stderr);
-        assert_eq!(done.status.code(), Some(1), "{said}");
+        assert_eq!(done.status.code(), Some(130), "{said}");
         assert!(said.contains("put back"), "{said}");
         assert_eq!(device.state(), before, "{signal}");
         assert_eq!(instances(), 0);

@@ -103,7 +103,7 @@ fn an_error_or_a_signal_leaves_nothing_mounted() {
     send_signal(&child, "-TERM");
     let done = child.wait_with_output().expect("it ends");
     let said = String::from_utf8_lossy(&done.stderr);
-    assert_eq!(done.status.code(), Some(1), "{said}");
+    assert_eq!(done.status.code(), Some(130), "{said}");
     assert!(said.contains("SIGTERM"), "{said}");
     assert!(mounts(path).is_empty(), "{:?}", mounts(path));
     assert_eq!((device.state(), instances()), (before, 0));

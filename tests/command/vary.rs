@@ -292,7 +292,11 @@ fn schedulers_are_judged_at_each_depth() {
     let rows = &place.json(&same)["judgement"]["rows"];
     let kept = rows[1]["kept"].as_array().expect("a list");
     assert_eq!(kept.len(), 6);
-    assert_eq!(kept[..3], [json!(true), json!(true), json!(true)], "none keeps its own: {rows}");
+    assert_eq!(
+        kept[..3],
+        [json!(true), json!(true), json!(true)],
+        "none keeps its own: {rows}"
+    );
     let other = "a.bandwidth >= 0.99 none iodepth=1";
     let other = place.blklab(&[&goal[..], &["--subject-to", other]].concat());
     assert_eq!(other.status, 2);

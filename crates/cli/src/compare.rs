@@ -213,7 +213,10 @@ impl EndedRuns<'_> {
         let comparison = &mut compared.comparison;
         let notes = &mut comparison.notes;
         notes.extend(note_on_kind(self.settings, self.work)?);
-        notes.extend(self.world.note_on_states());
+        // Who names the states knows that they differ.
+        if self.settings.iter().any(|setting| setting.state.is_none()) {
+            notes.extend(self.world.note_on_states());
+        }
         notes.extend(on_quick);
         if self.world.varies_arrivals && matches!(self.work, WorkloadSource::Trace(_)) {
             notes.push(ONE_RECORDING.to_string());

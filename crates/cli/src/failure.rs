@@ -1,5 +1,5 @@
-//! A command's failure and its exit status: 2 for a user's mistake, 130 after Ctrl-C, 1
-//! for anything else.
+//! A command's failure and its exit status: 2 for a user's mistake, 130 after Ctrl-C and other
+//! signals, 1 for anything else.
 
 use std::fmt::{self, Display, Formatter};
 use std::process::ExitCode;
@@ -21,12 +21,16 @@ pub enum Failure {
     CheckFailed,
     /// Ctrl-C ended the command; the results up to then have been printed.
     Interrupted,
+    /// A signal ended the command before there were results; the message names it.
+    Stopped(String),
 }
 
 impl Display for Failure {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Failure::Mistake(message) | Failure::Broken(message) => message,
+            Failure::Mistake(message) | Failure::Broken(message) | Failure::Stopped(message) => {
+                message
+            }
             Failure::CheckFailed => "the check failed",
             Failure::Interrupted => "interrupted",
         })
@@ -49,6 +53,10 @@ impl Failure {
                 ExitCode::FAILURE
             }
             Failure::CheckFailed => ExitCode::FAILURE,
+            Failure::Stopped(message) => {
+                eprintln!("blklab: {message}");
+                ExitCode::from(INTERRUPTED as u8)
+            }
             Failure::Interrupted => ExitCode::from(INTERRUPTED as u8),
         }
     }
@@ -58,6 +66,7 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
         match error.is_mistake() {
             true => Failure::mistake(error),
+            false if error.is_interruption() => Failure::Stopped(error.to_string()),
             false => Failure::Broken(error.to_string()),
         }
     }

@@ -274,13 +274,15 @@ fn fraction(value: &DeValue<'_>) -> Option<f64> {
 /// # Errors
 /// If the text is something else; the message says what is right.
 pub fn time_ns(text: &str) -> Result<u64, String> {
-    let wrong = || "right is a number with its unit: 500us, 20ms or 1.5s".to_string();
+    let wrong = || "right is a number with its unit: 500us, 20ms, 1.5s or 1m".to_string();
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let factor = match &text[digits.len()..] {
         "ns" => 1.0,
         "us" => 1e3,
         "ms" => 1e6,
         "s" => 1e9,
+        "m" => 60e9,
+        "h" => 3600e9,
         _ => return Err(wrong()),
     };
     let number: f64 = digits.parse().map_err(|_| wrong())?;
@@ -301,7 +303,8 @@ mod tests {
         assert_eq!(time_ns("1.5s"), Ok(1_500_000_000));
         assert_eq!(time_ns("20ms"), Ok(20_000_000));
         assert_eq!(time_ns("0ns"), Ok(0));
-        for wrong in ["", "1", "s", "-1s", "1e30s", "NaNs", "infs", "1 s", "1m"] {
+        assert_eq!(time_ns("1m"), Ok(60_000_000_000));
+        for wrong in ["", "1", "s", "-1s", "1e30s", "NaNs", "infs", "1 s", "1d"] {
             assert!(time_ns(wrong).is_err(), "{wrong}");
         }
     }

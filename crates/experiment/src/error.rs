@@ -52,7 +52,7 @@ impl Error {
     }
 
     /// Returns whether a signal ended the run, after which all was put back as it was.
-    pub(crate) fn is_interruption(&self) -> bool {
+    pub fn is_interruption(&self) -> bool {
         matches!(self, Error::Host(HostError::Interrupted(_)))
     }
 

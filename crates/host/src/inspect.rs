@@ -43,6 +43,20 @@ pub enum Finding {
     Busy,
 }
 
+impl Finding {
+    /// Whether somebody uses the drive now, and does not only have data on it.
+    pub(crate) fn is_in_use(&self) -> bool {
+        match self {
+            Finding::Root
+            | Finding::Mounted { .. }
+            | Finding::Swap { .. }
+            | Finding::Holder { .. }
+            | Finding::Busy => true,
+            Finding::Partitions(_) | Finding::Holds(_) => false,
+        }
+    }
+}
+
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -54,6 +54,11 @@ pub fn check_writes(
     if destroy_data.is_none() {
         return Err(HostError::Refused(refusal(&device, writer, &found)));
     }
+    if let Some(in_use) = found.iter().find(|finding| finding.is_in_use()) {
+        return Err(HostError::Refused(format!(
+            "{device}: {in_use}; {writer} writes only to a drive that nobody uses"
+        )));
+    }
     Ok(warnings(&found, "its data will be destroyed, as asked"))
 }
 

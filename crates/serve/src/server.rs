@@ -15,7 +15,9 @@ use blklab_stats::{DiskStats, Histogram};
 use blklab_virtio::MAX_SEGMENTS;
 
 use crate::Clock;
-use crate::backend::{Backend, BackendInfo, FaultyBackend, OpenOptions, PowerBackend};
+use crate::backend::{
+    Backend, BackendInfo, FaultyBackend, OpenOptions, PowerBackend, whole_blocks,
+};
 use crate::config::{ExportConfig, ServerConfig};
 use crate::control::{Exports, MountedTree};
 use crate::export::{
@@ -440,7 +442,7 @@ impl Prepared<'_> {
             }
             let sizes = &mut info.block_sizes;
             sizes.minimum = sizes.minimum.max(identity.logical_block_bytes);
-            info.size_bytes -= info.size_bytes % u64::from(sizes.minimum);
+            info.size_bytes = whole_blocks("the export", info.size_bytes, sizes.minimum);
         }
         Ok(Prepared {
             config,

@@ -489,10 +489,12 @@ pub(crate) struct SweepArgs {
 }
 
 impl SweepArgs {
-    /// Judges by what a question is judged by, where nothing else is given.
+    /// Judges by a question's goals where none are given, and by its limits where none are.
     pub(crate) fn take_goals_of(&mut self, question: &Question) {
-        if self.goals.is_empty() && self.limits.is_empty() {
+        if self.goals.is_empty() {
             self.goals.clone_from(&question.goals);
+        }
+        if self.limits.is_empty() {
             self.limits.clone_from(&question.subject_to);
         }
     }

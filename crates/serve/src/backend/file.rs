@@ -20,7 +20,7 @@ use super::kernel_io::KernelIo;
 use super::workers::Workers;
 use super::{
     Backend, BackendConfig, BackendInfo, BackendOptions, BackendRequest, BackendType, Completed,
-    HOLE, OpenOptions, Operation, Segment, push_extent, status_of,
+    HOLE, OpenOptions, Operation, Segment, push_extent, status_of, whole_blocks,
 };
 use crate::lock::open_with;
 
@@ -255,7 +255,7 @@ fn info_of(file: &File, options: &FileOptions, open: OpenOptions) -> Result<Back
     };
     Ok(BackendInfo {
         // Direct I/O cannot reach a part of a block at the end.
-        size_bytes: size_bytes - size_bytes % u64::from(minimum),
+        size_bytes: whole_blocks(&options.path.display().to_string(), size_bytes, minimum),
         block_sizes: BlockSizes {
             minimum,
             preferred: 4096,

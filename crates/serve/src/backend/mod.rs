@@ -429,6 +429,18 @@ fn push_extent(out: &mut Vec<Extent>, bytes: u32, state: u32) {
     }
 }
 
+/// The bytes of whole blocks of `size_bytes`. What clients cannot reach is said on standard error.
+pub(crate) fn whole_blocks(name: &str, size_bytes: u64, block_bytes: u32) -> u64 {
+    let rest = size_bytes % u64::from(block_bytes);
+    if rest > 0 {
+        eprintln!(
+            "blklab: {name}: the last {rest} of {size_bytes} bytes are no block of {block_bytes}, \
+             and clients do not see them"
+        );
+    }
+    size_bytes - rest
+}
+
 /// The block layer's status for an error of the system.
 fn status_of(error: rustix::io::Errno) -> IoStatus {
     use rustix::io::Errno;

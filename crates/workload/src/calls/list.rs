@@ -408,6 +408,7 @@ impl Reader {
         self.check_idle()?;
         self.check_handles()?;
         self.check_names()?;
+        self.check_starts()?;
         self.check_requests()?;
         Ok(self.list)
     }
@@ -480,6 +481,44 @@ impl Reader {
             });
         }
         wrong.map_or(Ok(()), Err)
+    }
+
+    /// Checks that each program that others start has one to begin with that nothing starts.
+    fn check_starts(&self) -> Result<(), (u32, String)> {
+        let mut starts = Vec::new();
+        for program in &self.list.programs {
+            each_call(&program.steps, &mut |made| {
+                let started = match &made.call {
+                    Call::Start { program } => Some(program),
+                    call => call.notifies(),
+                };
+                starts.extend(started.map(|started| (&program.name, started, made.line)));
+            });
+        }
+        let is_first = |name: &ProgramName| starts.iter().all(|(_, started, _)| *started != name);
+        let names = self.list.programs.iter().map(|program| &program.name);
+        let mut running: BTreeSet<&ProgramName> = names.filter(|name| is_first(name)).collect();
+        loop {
+            let before = running.len();
+            for (by, started, _) in &starts {
+                if running.contains(by) {
+                    running.insert(started);
+                }
+            }
+            if running.len() == before {
+                break;
+            }
+        }
+        match starts.iter().find(|(by, _, _)| !running.contains(by)) {
+            None => Ok(()),
+            Some((by, started, line)) => {
+                let message = format!(
+                    "start: {by} starts {started}, but nothing starts {by} first; right is a \
+                     program that no other starts"
+                );
+                Err((*line, message))
+            }
+        }
     }
 }
 
