@@ -4,7 +4,7 @@
 use crate::event::Event;
 use crate::fault::Mapping;
 use crate::page_cache::{FolioId, PageCache, flag};
-use crate::reclaim::list::{NO_GENERATION, state};
+use crate::reclaim::list::NO_GENERATION;
 use crate::reclaim::{Lru, Lruvec, PolicyState, active_inactive, generations};
 use crate::vfs::{Host, Vfs};
 
@@ -240,7 +240,7 @@ impl<H: Host> Vfs<H> {
         }
         self.with_lru(|lru, cache| {
             for id in folios {
-                lru.lists.clear(id, state::ACTIVE);
+                cache.clear(id, flag::ACTIVE);
                 cache.set(id, flag::WORKINGSET);
                 lru.insert(cache, id);
             }
@@ -265,7 +265,7 @@ impl<H: Host> Vfs<H> {
                     scan.reclaimed += pages;
                     return false;
                 }
-                FolioAction::Activate => self.with_lru(|lru, _| lru.lists.set(id, state::ACTIVE)),
+                FolioAction::Activate => self.cache.borrow_mut().set(id, flag::ACTIVE),
                 FolioAction::Keep => {}
             }
             true
@@ -282,7 +282,7 @@ impl<H: Host> Vfs<H> {
         }
         let mapped = self.cache.borrow().mapped(id);
         let was_promoted =
-            self.with_lru(|lru, _| lru.has_generations() && lru.lists.has(id, state::REFERENCED));
+            self.with_lru(|lru, cache| lru.has_generations() && cache.has(id, flag::REFERENCED));
         if mapped && was_promoted {
             return FolioAction::Keep;
         }
@@ -291,14 +291,15 @@ impl<H: Host> Vfs<H> {
             return FolioAction::Activate;
         }
         let entries_used = self.folio_referenced(id);
-        let was_referenced = self.with_lru(|lru, _| {
-            let was = lru.lists.has(id, state::REFERENCED);
-            lru.lists.clear(id, state::REFERENCED);
+        let was_referenced = {
+            let mut cache = self.cache.borrow_mut();
+            let was = cache.has(id, flag::REFERENCED);
+            cache.clear(id, flag::REFERENCED);
             was
-        });
+        };
         if entries_used > 0 {
             // A page is mapped with the accessed bit set, so one access is no evidence.
-            self.with_lru(|lru, _| lru.lists.set(id, state::REFERENCED));
+            self.cache.borrow_mut().set(id, flag::REFERENCED);
             return if was_referenced || entries_used > 1 {
                 FolioAction::Activate
             } else {
@@ -550,7 +551,7 @@ impl Lru {
         };
         let generation = self.lists.entry(id).generation;
         if generation == NO_GENERATION {
-            self.lists.set(id, state::REFERENCED);
+            cache.set(id, flag::REFERENCED);
         } else if generation != policy.youngest() {
             self.activate(cache, id);
         }
