@@ -8,11 +8,11 @@ use std::task::Poll;
 
 use crate::page_cache::FolioId;
 use crate::reclaim::lruvec::nodes_from;
-use crate::reclaim::node::{DirtyShare, Node, NodePages, Watermarks};
+use crate::reclaim::node::{Node, NodePages, Watermarks};
 use crate::reclaim::scan::{CLUSTER_PAGES, Reclaimer, Scan};
 use crate::reclaim::{Lru, Memory};
 use crate::vfs::{Host, Vfs};
-use crate::write_back::Settings;
+use crate::write_back::{DirtyLimit, Settings};
 
 /// Reclaims before a page is charged in spite of the limit (`MAX_RECLAIM_RETRIES`).
 const RECLAIMS_MAX: u32 = 16;
@@ -36,7 +36,7 @@ pub(super) struct Charge {
     memory: Memory,
     /// A memory cgroup has one.
     nodes: Vec<Node>,
-    dirty_share: DirtyShare,
+    dirty_limit: DirtyLimit,
 }
 
 impl Charge {
@@ -48,7 +48,7 @@ impl Charge {
         Charge {
             memory,
             nodes: vec![Node::one_of(nodes, pages); usize::from(nodes)],
-            dirty_share: DirtyShare::new(settings),
+            dirty_limit: settings.dirty_limit(),
         }
     }
 
@@ -129,7 +129,7 @@ impl Charge {
         let others = others / self.nodes.len() as u64;
         let all = || self.nodes.iter().map(|node| node.dirtyable(others)).sum();
         let node = &self.nodes[node];
-        node.dirty <= self.dirty_share.limit(node.dirtyable(others), all)
+        node.dirty <= self.dirty_limit.of_node(node.dirtyable(others), all)
     }
 
     /// The pages that a node's `kswapd` keeps free; none of a cgroup.
