@@ -156,6 +156,13 @@ impl Generations {
         self.pages.iter().sum()
     }
 
+    /// Pages of all but the two youngest generations, which count as inactive
+    /// (`lru_gen_is_active`).
+    pub(super) fn inactive_pages(&self) -> u64 {
+        let active = [self.max_seq, self.max_seq - 1].map(|seq| self.pages[slot(seq) as usize]);
+        self.total_pages() - active.iter().sum::<u64>()
+    }
+
     /// Adds a folio (`lru_gen_add_folio`): one accessed through a page table to the
     /// youngest generation, one that waits for write-back to the one before, others to the
     /// second oldest, or to the oldest if there are only three.

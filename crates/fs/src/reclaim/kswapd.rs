@@ -149,6 +149,11 @@ impl Charge {
         self.nodes[usize::from(node)].used -= pages;
     }
 
+    /// Whether more than `spare` pages of a node are free above what its `kswapd` keeps free.
+    pub(super) fn has_spare(&self, node: u8, spare: u64, others: u64) -> bool {
+        self.free_of(usize::from(node), others) > self.kept_free(node) + spare
+    }
+
     /// Has each node below its high watermark reclaimed (`wake_all_kswapds`).
     fn wake_kswapds(&mut self, others: u64) {
         for node in 0..self.count_nodes() {

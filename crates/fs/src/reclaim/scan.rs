@@ -137,6 +137,7 @@ impl<H: Host> Vfs<H> {
             node,
             group: scan.target,
         };
+        self.set_initial_priority(scan, node);
         let groups = self.with_lru(|lru, _| {
             if scan.reclaimer != Reclaimer::Cgroup {
                 lru.pressure.add_round(scan.priority);
@@ -150,10 +151,40 @@ impl<H: Host> Vfs<H> {
         for _ in 0..groups {
             let of = self.with_lru(|lru, _| lru.groups.next_to_scan(target));
             self.shrink_lruvec(scan, of);
-            if scan.is_done() && scan.reclaimer != Reclaimer::Kswapd {
+            let is_done = match self.with_lru(|lru, _| lru.has_generations()) {
+                true if scan.reclaimer != Reclaimer::Cgroup => self.may_stop(scan, node),
+                _ => scan.is_done() && scan.reclaimer != Reclaimer::Kswapd,
+            };
+            if is_done {
                 break;
             }
         }
+    }
+
+    /// With generations `kswapd` begins with the priority at which one round is to free enough,
+    /// but not below half of the usual one (`set_initial_priority`).
+    fn set_initial_priority(&self, scan: &mut Scan, node: u8) {
+        let is_first = scan.priority == PRIORITY_FIRST && scan.wanted >= generations::BATCH;
+        if scan.reclaimer != Reclaimer::Kswapd || !is_first {
+            return;
+        }
+        let inactive = self.with_lru(|lru, _| lru.inactive_pages(node));
+        let Some(inactive) = inactive else { return };
+        let log2_inactive = inactive.checked_ilog2().map_or(-1, u32::cast_signed);
+        let log2_wanted = scan.wanted.next_power_of_two().ilog2().cast_signed();
+        let first = PRIORITY_FIRST.cast_signed();
+        let priority = (log2_inactive - log2_wanted).clamp(first / 2, first);
+        scan.priority = priority.cast_unsigned();
+    }
+
+    /// Whether a round over generations for the machine's memory need not go on: enough is
+    /// freed, or, for `kswapd`, free for a while (`should_abort_scan`).
+    fn may_stop(&self, scan: &Scan, node: u8) -> bool {
+        if scan.is_done() || scan.reclaimer != Reclaimer::Kswapd {
+            return scan.is_done();
+        }
+        let others = self.host().other_pages();
+        self.with_lru(|lru, _| lru.charge.has_spare(node, generations::BATCH, others))
     }
 
     /// One round over the lists of a memory cgroup on a node.
@@ -421,7 +452,7 @@ impl<H: Host> Vfs<H> {
             }
             let step = self.evict_folios(scan, of);
             scanned += step;
-            let enough = scan.reclaimer != Reclaimer::Cgroup && scan.is_done();
+            let enough = scan.reclaimer != Reclaimer::Cgroup && self.may_stop(scan, of.node);
             if step == 0 || scanned >= to_scan || enough {
                 return;
             }
@@ -468,7 +499,8 @@ impl<H: Host> Vfs<H> {
             }
             let last_tier = policy.last_evictable_tier();
             let (mut folios, mut scanned, mut taken) = (Vec::new(), 0, 0);
-            for _ in 0..generations::SCANNED_MAX {
+            let mut left = generations::SCANNED_MAX;
+            while left > 0 {
                 let Some(id) = policy
                     .oldest(&lru.lists)
                     .filter(|_| taken < generations::BATCH)
@@ -477,14 +509,15 @@ impl<H: Host> Vfs<H> {
                 };
                 let pages = lru.lists.entry(id).pages();
                 scanned += pages;
+                left -= 1;
                 if let Some(id) = policy.isolate(cache, &mut lru.lists, id, last_tier) {
                     taken += pages;
                     folios.push(id);
                 }
             }
-            Some((folios, scanned, taken))
+            Some((folios, scanned, taken, left == 0))
         });
-        let Some((folios, scanned, taken)) = result else {
+        let Some((folios, scanned, taken, is_full)) = result else {
             return (Vec::new(), 0);
         };
         self.trace(Event::Isolate {
@@ -493,7 +526,6 @@ impl<H: Host> Vfs<H> {
             scanned,
             taken,
         });
-        let is_full = scanned >= generations::SCANNED_MAX;
         let counted = if taken > 0 || is_full { scanned } else { 0 };
         (folios, counted)
     }
@@ -535,6 +567,16 @@ fn is_dense(young: u64, entries: u64) -> bool {
 }
 
 impl Lru {
+    /// Pages of a node that count as inactive with generations; `None` without.
+    fn inactive_pages(&self, node: u8) -> Option<u64> {
+        let groups = self.groups.subtree(0).iter();
+        let of_groups = groups.map(|&group| match &self.policies[Lruvec { node, group }] {
+            PolicyState::Generations(policy) => Some(policy.inactive_pages()),
+            PolicyState::ActiveInactive(_) => None,
+        });
+        of_groups.sum()
+    }
+
     /// Handles a folio that an aging walk found accessed.
     fn accessed_in_walk(&mut self, cache: &mut PageCache, id: FolioId) {
         let of = self.lists.entry(id).lruvec();
