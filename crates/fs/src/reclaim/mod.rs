@@ -27,7 +27,7 @@ use shadow::Shadow;
 pub use active_inactive::LruStatistics;
 pub(crate) use lruvec::Lruvec;
 pub use node::{NodePages, Watermarks};
-pub(crate) use pressure::{DEFAULT_PERCENT as CACHE_PRESSURE_PERCENT, Shrinker};
+pub(crate) use pressure::Shrinker;
 
 pub use memcg::{MEMORY_FILES, MemoryFile, MemoryGroup, MemoryGroupCounts, OverHigh};
 pub use pressure::Pressure;
@@ -355,7 +355,9 @@ impl Lru {
                     PolicyState::ActiveInactive(_) => {
                         self.lists.push_oldest(active_inactive::INACTIVE, id);
                     }
-                    PolicyState::Generations(policy) => policy.add_oldest(cache, &mut self.lists, id),
+                    PolicyState::Generations(policy) => {
+                        policy.add_oldest(cache, &mut self.lists, id)
+                    }
                 }
             }
         }
@@ -438,15 +440,20 @@ impl<H: Host> Vfs<H> {
         }
     }
 
+    /// The same with a `vfs_cache_pressure` of so many percent; 0 keeps all names and inodes.
+    pub fn with_cache_pressure(self, percent: u64) -> Vfs<H> {
+        if let Some(lru) = &self.lru {
+            let pressure = &mut lru.borrow_mut().pressure;
+            *pressure = pressure.at_percent(percent);
+        }
+        self
+    }
+
     /// Takes what the caches of names and inodes are to be shrunk for
     /// ([`Namespace::shrink`](crate::Namespace::shrink)).
     pub fn take_pressure(&self) -> Pressure {
         let lru = self.lru.as_ref();
-        lru.map_or_else(Pressure::default, |lru| {
-            let lru = &mut *lru.borrow_mut();
-            let none = Pressure::on_nodes(lru.lruvecs.nodes);
-            std::mem::replace(&mut lru.pressure, none)
-        })
+        lru.map_or_else(Pressure::default, |lru| lru.borrow_mut().pressure.take())
     }
 
     /// Counts a read of a folio (`folio_mark_accessed`).

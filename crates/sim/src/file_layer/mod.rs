@@ -248,11 +248,9 @@ impl FileLayer {
         };
         let MemoryGroups { limits, names } = memory;
         let machine_memory = Memory::Machine { pages, nodes };
-        let vfs = Vfs::with_settings(kernel, settings).limited_in_groups(
-            caching.reclaim,
-            machine_memory,
-            &limits,
-        );
+        let vfs = Vfs::with_settings(kernel, settings)
+            .limited_in_groups(caching.reclaim, machine_memory, &limits)
+            .with_cache_pressure(caching.cache_pressure_percent);
         let mut layer = FileLayer {
             vfs: Rc::new(vfs),
             nodes: (0..machine.cpus() as usize)
