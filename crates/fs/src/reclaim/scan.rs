@@ -168,13 +168,9 @@ impl<H: Host> Vfs<H> {
         if scan.reclaimer != Reclaimer::Kswapd || !is_first {
             return;
         }
-        let inactive = self.with_lru(|lru, _| lru.inactive_pages(node));
-        let Some(inactive) = inactive else { return };
-        let log2_inactive = inactive.checked_ilog2().map_or(-1, u32::cast_signed);
-        let log2_wanted = scan.wanted.next_power_of_two().ilog2().cast_signed();
-        let first = PRIORITY_FIRST.cast_signed();
-        let priority = (log2_inactive - log2_wanted).clamp(first / 2, first);
-        scan.priority = priority.cast_unsigned();
+        if let Some(inactive) = self.with_lru(|lru, _| lru.inactive_pages(node)) {
+            scan.priority = initial_priority(inactive, scan.wanted);
+        }
     }
 
     /// Whether a round over generations for the machine's memory need not go on: enough is
@@ -560,6 +556,15 @@ impl<H: Host> Vfs<H> {
     }
 }
 
+/// The priority at which one round over so many inactive pages frees those that are wanted, as
+/// far as a power of two tells, and at least half of the usual one.
+fn initial_priority(inactive: u64, wanted: u64) -> u32 {
+    let log2_inactive = inactive.checked_ilog2().unwrap_or(0);
+    let log2_wanted = wanted.next_power_of_two().ilog2();
+    let priority = log2_inactive.saturating_sub(log2_wanted);
+    priority.clamp(PRIORITY_FIRST / 2, PRIORITY_FIRST)
+}
+
 /// Whether so many of these page table entries have the accessed bit that their page table
 /// is worth a walk: one in each cache line of 8 (`suitable_to_scan`).
 fn is_dense(young: u64, entries: u64) -> bool {
@@ -597,5 +602,20 @@ impl Lru {
         } else if generation != policy.youngest() {
             self.activate(cache, id);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::initial_priority;
+
+    #[test]
+    fn kswapd_begins_where_one_round_frees_enough() {
+        // A million pages, of which a 64th is 16,384.
+        assert_eq!(initial_priority(1 << 20, 1 << 14), 6);
+        assert_eq!(initial_priority((1 << 20) - 1, 1 << 11), 8);
+        assert_eq!(initial_priority(1 << 20, (1 << 11) + 1), 8);
+        assert_eq!(initial_priority(1 << 30, 64), 12, "the usual one");
+        assert_eq!(initial_priority(0, 64), 6);
     }
 }
