@@ -659,6 +659,34 @@ fn memory_that_a_program_takes_is_not_there_for_files() {
     assert!(evicted >= Some(4_096), "{evicted:?}");
 }
 
+/// A tree is listed, then memory becomes short: the more names are kept of it the lower
+/// `vm.vfs_cache_pressure` is, and all at 0.
+#[test]
+fn names_are_dropped_as_the_cache_pressure_says() {
+    let place = Place::new();
+    let list = "tree /t 100 50 4K\nfile /big 64M\n[p]\nlist_all /t\nopen f /big read\n\
+                malloc 88M\nrepeat 64\n  read f 1M\nend\nlist_all /t\n";
+    let names = |percent: &str| {
+        let sysctl = format!("vm.vfs_cache_pressure={percent}");
+        let options = ["--memory", "100M", "--sysctl", &sysctl];
+        let options = [&options[..], &["--output-format", "json"]].concat();
+        let json = run(&place, list, &options).ok().json();
+        let cache = &json["blklab"]["page_cache"];
+        ["names_shrunk", "names_cached"].map(|what| cache[what].as_u64().expect("a count"))
+    };
+    let [[none, all_kept], [few, more_kept], [many, kept]] = ["0", "10", "100"].map(names);
+    assert_eq!(none, 0);
+    assert!(few < many / 2 && many > 2_000, "{few} of {many}");
+    assert!(
+        all_kept >= more_kept && more_kept > kept + 1_000,
+        "{more_kept}, {kept}"
+    );
+    let wrong = ["--sysctl", "vm.vfs_cache_pressure=-1"];
+    let said = run(&place, list, &wrong).err;
+    let expected = "vm.vfs_cache_pressure: found -1, legal is a whole number from 0 to 2147483647";
+    assert!(said.contains(expected), "{said}");
+}
+
 /// XFS writes a file that was truncated when it is closed, ext2 when it is old.
 #[test]
 fn a_file_is_used_only_for_what_it_was_opened_for() {

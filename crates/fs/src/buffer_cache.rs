@@ -376,7 +376,7 @@ impl<H: Host> Vfs<H> {
         };
         let is_uptodate = self.cache.borrow().uptodate_blocks(folio) & blocks == blocks;
         if is_uptodate {
-            self.mark_accessed(folio);
+            self.mark_accessed(&mut self.cache.borrow_mut(), folio);
         }
         is_uptodate
     }

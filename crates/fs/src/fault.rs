@@ -196,7 +196,7 @@ impl<H: Host> Vfs<H> {
         let index = mapping.first + offset / PAGE_BYTES;
         let folio = self.cache.borrow().find(mapping.file.inode, index);
         if let Some(folio) = folio {
-            self.count_read(folio, 1);
+            self.count_read(&mut self.cache.borrow_mut(), folio, 1);
         }
         self.counts.borrow_mut().missed += u64::from(fault == Some(Fault::Major));
         Ok(())

@@ -46,10 +46,15 @@ pub struct Inode {
 
 impl Inode {
     /// The blocks of one page that hold the bytes from `first` up to `end`, a bit each.
+    #[inline]
     pub(crate) fn blocks(&self, first: u64, end: u64) -> u8 {
-        if self.block_bytes >= PAGE_BYTES {
-            return 1;
+        match self.block_bytes >= PAGE_BYTES {
+            true => 1,
+            false => self.small_blocks(first, end),
         }
+    }
+
+    fn small_blocks(&self, first: u64, end: u64) -> u8 {
         let page = first / PAGE_BYTES * PAGE_BYTES;
         let block = |byte: u64| (byte - page) / self.block_bytes;
         (block(first)..=block(end - 1)).fold(0, |blocks, n| blocks | 1_u8 << n)
@@ -122,5 +127,13 @@ impl File {
             is_used_once: Cell::new(false),
             write_errors_seen: Cell::new(0),
         }
+    }
+
+    /// Sets the byte after the last read. Returns what it was.
+    #[inline]
+    pub(crate) fn set_prev_pos(&self, prev_pos: i64) -> i64 {
+        let before = self.ra.get();
+        self.ra.set(RaState { prev_pos, ..before });
+        before.prev_pos
     }
 }

@@ -7,7 +7,7 @@ use crate::bio::{Bio, BioId};
 use crate::error::FsError;
 use crate::event::Event;
 use crate::inode::{File, InodeId};
-use crate::page_cache::{FOLIO_BATCH, FolioId, flag};
+use crate::page_cache::{FOLIO_BATCH, FolioId, PageCache, flag};
 use crate::reclaim::Origin;
 use crate::vfs::{Host, Vfs};
 
@@ -55,6 +55,24 @@ pub enum BegunRead {
     Waits(BioId, Bio),
 }
 
+/// Notes that a program uses a folio. Returns its pages, if they were read ahead and this is
+/// the first time.
+#[inline]
+fn take_unused(cache: &mut PageCache, folio: FolioId) -> u64 {
+    if !cache.has(folio, flag::UNUSED_READAHEAD) {
+        return 0;
+    }
+    cache.clear(folio, flag::UNUSED_READAHEAD);
+    cache.pages(folio)
+}
+
+/// Whether two bytes of a file lie in one folio of this size (`pos_same_folio`).
+#[inline]
+fn is_same_folio(order: u32, a: u64, b: i64) -> bool {
+    let shift = PAGE_BYTES.ilog2() + order;
+    a.cast_signed() >> shift == b >> shift
+}
+
 impl<H: Host> Vfs<H> {
     /// Reads `bytes` from `pos` on through the page cache. Returns the number of bytes
     /// read.
@@ -69,44 +87,36 @@ impl<H: Host> Vfs<H> {
     /// which nothing else is read. Otherwise does nothing and returns `None`.
     pub fn begin_read(&self, file: &File, pos: u64, bytes: u64) -> Option<BegunRead> {
         let index = pos / PAGE_BYTES;
-        let found = {
-            let cache = self.cache.borrow();
-            let in_file = pos.checked_add(bytes)? <= cache.inode(file.inode).size_bytes;
-            if !in_file || bytes == 0 || (pos + bytes - 1) / PAGE_BYTES != index {
-                return None;
-            }
-            cache.find(file.inode, index)
+        let mut cache = self.cache.borrow_mut();
+        let in_file = pos.checked_add(bytes)? <= cache.inode(file.inode).size_bytes;
+        if !in_file || bytes == 0 || (pos + bytes - 1) / PAGE_BYTES != index {
+            return None;
+        }
+        let Some(folio) = cache.find(file.inode, index) else {
+            drop(cache);
+            let (id, bio) = self.begin_single_page(file, index)?;
+            return Some(BegunRead::Waits(id, bio));
         };
-        match found {
-            Some(folio) if self.is_ready(folio) => {
-                self.read_ready(file, folio, (pos, bytes));
-                Some(BegunRead::Over(bytes))
-            }
-            Some(_) => None,
-            None => {
-                let (id, bio) = self.begin_single_page(file, index)?;
-                Some(BegunRead::Waits(id, bio))
-            }
+        if !cache.is_ready_page(folio) {
+            return None;
         }
+        self.read_ready(&mut cache, file, folio, (pos, bytes));
+        Some(BegunRead::Over(bytes))
     }
 
-    /// Whether a read of a page needs no wait and no look at what is read ahead.
-    fn is_ready(&self, folio: FolioId) -> bool {
-        let cache = self.cache.borrow();
-        cache.order(folio) == 0
-            && cache.has(folio, flag::UPTODATE)
-            && !cache.has(folio, flag::READAHEAD)
-    }
-
-    /// Reads inside such a page.
-    fn read_ready(&self, file: &File, folio: FolioId, (pos, bytes): (u64, u64)) {
-        let mut ra = file.ra.get();
-        if !self.is_in_folio(folio, pos, ra.prev_pos - 1) {
-            self.mark_accessed(folio);
+    /// Reads inside a page for which nothing has to be waited for.
+    #[inline]
+    fn read_ready(
+        &self,
+        cache: &mut PageCache,
+        file: &File,
+        folio: FolioId,
+        (pos, bytes): (u64, u64),
+    ) {
+        if !is_same_folio(0, pos, file.set_prev_pos((pos + bytes).cast_signed()) - 1) {
+            self.mark_accessed(cache, folio);
         }
-        self.count_read(folio, 1);
-        ra.prev_pos = (pos + bytes).cast_signed();
-        file.ra.set(ra);
+        self.count_read(cache, folio, 1);
     }
 
     /// Reads into a buffer of which only the first `buffer_bytes` are valid memory: the
@@ -141,16 +151,18 @@ impl<H: Host> Vfs<H> {
             }
             let end = size.min(at + left);
             for (n, folio) in batch.folios.iter().take(batch.len).flatten().enumerate() {
+                let cache = &mut *self.cache.borrow_mut();
                 // Several reads in a row inside one folio count as one access.
-                if n > 0 || !self.is_in_folio(*folio, at, last_pos - 1) {
-                    self.mark_accessed(*folio);
+                if n > 0 || !is_same_folio(cache.order(*folio), at, last_pos - 1) {
+                    self.mark_accessed(cache, *folio);
                 }
-                let next = self.cache.borrow().next_index(*folio) * PAGE_BYTES;
+                let next = cache.next_index(*folio) * PAGE_BYTES;
                 let copied = end.min(next).min(buffer_end).saturating_sub(at);
                 if copied == 0 {
                     break;
                 }
-                self.count_read(*folio, (at + copied).div_ceil(PAGE_BYTES) - at / PAGE_BYTES);
+                let pages = (at + copied).div_ceil(PAGE_BYTES) - at / PAGE_BYTES;
+                self.count_read(cache, *folio, pages);
                 at += copied;
                 left -= copied;
                 last_pos = at.cast_signed();
@@ -158,9 +170,7 @@ impl<H: Host> Vfs<H> {
             }
         }
         if moved {
-            let mut ra = file.ra.get();
-            ra.prev_pos = last_pos;
-            file.ra.set(ra);
+            file.set_prev_pos(last_pos);
             return Ok(at - pos);
         }
         got.map(|()| 0)
@@ -183,25 +193,17 @@ impl<H: Host> Vfs<H> {
     }
 
     /// Counts pages of a folio that a program reads.
-    pub(crate) fn count_read(&self, folio: FolioId, pages: u64) {
-        self.counts.borrow_mut().read += pages;
-        self.count_used(folio);
+    #[inline]
+    pub(crate) fn count_read(&self, cache: &mut PageCache, folio: FolioId, pages: u64) {
+        let mut counts = self.counts.borrow_mut();
+        counts.read += pages;
+        counts.readahead_used += take_unused(cache, folio);
     }
 
     /// Counts a folio of readahead that a program uses for the first time.
     pub(crate) fn count_used(&self, folio: FolioId) {
-        let mut cache = self.cache.borrow_mut();
-        if cache.has(folio, flag::UNUSED_READAHEAD) {
-            cache.clear(folio, flag::UNUSED_READAHEAD);
-            self.counts.borrow_mut().readahead_used += 1 << cache.order(folio);
-        }
-    }
-
-    /// Whether two bytes of a file lie in one folio of this folio's size
-    /// (`pos_same_folio`).
-    fn is_in_folio(&self, folio: FolioId, a: u64, b: i64) -> bool {
-        let shift = PAGE_BYTES.ilog2() + self.cache.borrow().order(folio);
-        a.cast_signed() >> shift == b >> shift
+        let used = take_unused(&mut self.cache.borrow_mut(), folio);
+        self.counts.borrow_mut().readahead_used += used;
     }
 
     /// Fills `batch` with the next folios of a read: those that need no wait, or one after

@@ -54,23 +54,20 @@ impl<H: Host> Vfs<H> {
     /// blocks are allocated. Otherwise does nothing and returns `None`.
     pub fn write_cached(&self, file: &File, pos: u64, bytes: u64) -> Option<u64> {
         let end = pos.checked_add(bytes)?;
-        let (folio, blocks) = {
-            let cache = self.cache.borrow();
-            let of = cache.inode(file.inode);
-            let is_one_page = bytes > 0 && (end - 1) / PAGE_BYTES == pos / PAGE_BYTES;
-            if !is_one_page || end > of.size_bytes {
-                return None;
-            }
-            let folio = cache.find(file.inode, pos / PAGE_BYTES)?;
-            let is_ready = cache.has(folio, flag::UPTODATE)
-                && cache.has(folio, flag::MAPPED_TO_DISK)
-                && !cache.has(folio, flag::LOCKED);
-            is_ready.then_some((folio, cache.blocks(folio, pos, end)))?
-        };
-        if self.check_is_due(file.inode).is_some() {
+        let mut cache = self.cache.borrow_mut();
+        let is_one_page = bytes > 0 && (end - 1) / PAGE_BYTES == pos / PAGE_BYTES;
+        if !is_one_page || end > cache.inode(file.inode).size_bytes {
             return None;
         }
-        self.mark_folio_dirty(folio, blocks);
+        let folio = cache.find(file.inode, pos / PAGE_BYTES)?;
+        if !cache.takes_writes(folio) || self.check_is_due(file.inode).is_some() {
+            return None;
+        }
+        let blocks = cache.blocks(folio, pos, end);
+        if !cache.add_dirty(folio, blocks) {
+            drop(cache);
+            self.mark_clean_folio_dirty(folio, blocks);
+        }
         self.wrote_pages(folio, 1);
         Some(bytes)
     }

@@ -15,6 +15,8 @@ pub struct Caching {
     pub write_back: Settings,
     /// Which cached pages go when memory is short.
     pub reclaim: Policy,
+    /// How many unused names and inodes count as freeable when memory is short, in percent.
+    pub cache_pressure_percent: u64,
     /// What the files of jobs are on.
     pub file_system: FileSystemKind,
 }
@@ -104,9 +106,9 @@ const INT_MAX: u64 = i32::MAX as u64;
 
 /// The settings that there are (Documentation/admin-guide/sysctl/vm.rst, and
 /// `/sys/kernel/mm` by the names of its files), with the limits of `vm_page_writeback_sysctls`
-/// in Linux 6.12's `mm/page-writeback.c`. A threshold in bytes takes the place of one in
+/// in Linux 6.12's `mm/page-writeback.c` and of `vm_table` in `kernel/sysctl.c`. A threshold in bytes takes the place of one in
 /// percent, and the other way around.
-const SYSCTLS: [Sysctl; 7] = [
+const SYSCTLS: [Sysctl; 8] = [
     Sysctl {
         name: "vm.dirty_ratio",
         values: Values::Between(0, 100),
@@ -150,6 +152,11 @@ const SYSCTLS: [Sysctl; 7] = [
         values: Values::Between(0, INT_MAX),
         set: |c, centisecs| c.write_back.dirty_writeback_centisecs = centisecs,
     },
+    Sysctl {
+        name: "vm.vfs_cache_pressure",
+        values: Values::Between(0, INT_MAX),
+        set: |c, percent| c.cache_pressure_percent = percent,
+    },
     // Documentation/admin-guide/mm/multigen_lru.rst; y and n stand for all of its bits.
     Sysctl {
         name: "mm.lru_gen.enabled",
@@ -172,6 +179,9 @@ const MOST_MEMORY_BYTES: u64 = 1 << 52;
 /// Linux's default, in KiB (`VM_READAHEAD_PAGES`).
 const READ_AHEAD_KB: u32 = 128;
 
+/// Linux's default (`sysctl_vfs_cache_pressure`).
+const CACHE_PRESSURE_PERCENT: u64 = 100;
+
 /// The memory of a machine of which nothing is said. Assumed: 4 GiB.
 const MEMORY_PAGES: u64 = (4 << 30) / PAGE_BYTES;
 
@@ -182,6 +192,7 @@ impl Default for Caching {
             write_back: settings(MEMORY_PAGES),
             // CONFIG_LRU_GEN_ENABLED is not set unless who builds the kernel does so.
             reclaim: Policy::ActiveInactive,
+            cache_pressure_percent: CACHE_PRESSURE_PERCENT,
             file_system: FileSystemKind::Raw,
         }
     }
@@ -273,6 +284,7 @@ mod tests {
             ("vm.dirty_bytes", "8191", "8192 to 1125899906842624"),
             ("vm.dirty_background_bytes", "0", "1 to 1125899906842624"),
             ("vm.dirty_expire_centisecs", "2147483648", "0 to 2147483647"),
+            ("vm.vfs_cache_pressure", "-1", "0 to 2147483647"),
         ] {
             let error = caching.set(name, wrong).unwrap_err();
             let expected = format!("{name}: found {wrong}, legal is a whole number from {legal}");

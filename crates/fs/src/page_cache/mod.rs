@@ -55,6 +55,10 @@ pub(crate) mod flag {
     pub(crate) const READ_FAILED: u16 = 1 << 8;
     /// A flusher writes it back. Linux has no such flag; it is for the counters.
     pub(crate) const BY_FLUSHER: u16 = 1 << 9;
+    /// It was accessed since the last scan of its list.
+    pub(crate) const REFERENCED: u16 = 1 << 10;
+    /// It belongs to the active list, or to the youngest generation.
+    pub(crate) const ACTIVE: u16 = 1 << 11;
 }
 
 /// Pages that follow each other and are cached as one.
@@ -286,6 +290,20 @@ impl PageCache {
         self.index(id) + (1 << self.order(id))
     }
 
+    /// Whether a read of it needs no wait and no look at what is read ahead, and it is one page.
+    #[inline]
+    pub(crate) fn is_ready_page(&self, id: FolioId) -> bool {
+        let Folio { order, flags, .. } = self.folios[id.0 as usize];
+        order == 0 && flags & (flag::UPTODATE | flag::READAHEAD) == flag::UPTODATE
+    }
+
+    /// Whether a write inside of it needs no wait, no read and no new block.
+    #[inline]
+    pub(crate) fn takes_writes(&self, id: FolioId) -> bool {
+        const READY: u16 = flag::UPTODATE | flag::MAPPED_TO_DISK;
+        self.folios[id.0 as usize].flags & (READY | flag::LOCKED) == READY
+    }
+
     /// Whether it has any of these flags.
     #[inline]
     pub(crate) fn has(&self, id: FolioId, flags: u16) -> bool {
@@ -332,6 +350,7 @@ impl PageCache {
 
     /// Its blocks that hold the bytes of the file from `first` up to `end`, a bit each. A
     /// folio of several pages is dirty as a whole.
+    #[inline]
     pub(crate) fn blocks(&self, id: FolioId, first: u64, end: u64) -> u8 {
         let Folio { inode, order, .. } = self.folios[id.0 as usize];
         match order {
@@ -365,16 +384,23 @@ impl PageCache {
         was_dirty
     }
 
-    /// Marks blocks, and the folio, dirty. Whether the folio was clean before.
-    pub(crate) fn set_dirty(&mut self, id: FolioId, blocks: u8) -> bool {
+    /// Marks blocks dirty, if the folio is. Whether it is.
+    #[inline]
+    pub(crate) fn add_dirty(&mut self, id: FolioId, blocks: u8) -> bool {
+        let folio = &mut self.folios[id.0 as usize];
+        let is_dirty = folio.flags & flag::DIRTY != 0;
+        if is_dirty {
+            folio.dirty_blocks |= blocks;
+        }
+        is_dirty
+    }
+
+    /// Marks blocks, and the folio, dirty, which was clean.
+    pub(crate) fn set_dirty(&mut self, id: FolioId, blocks: u8) {
         let folio = &mut self.folios[id.0 as usize];
         folio.dirty_blocks |= blocks;
-        let is_new = folio.flags & flag::DIRTY == 0;
         folio.flags |= flag::DIRTY;
-        if is_new {
-            self.mark(id, Mark::Dirty);
-        }
-        is_new
+        self.mark(id, Mark::Dirty);
     }
 
     /// Marks it clean without writing it. Whether it was dirty.

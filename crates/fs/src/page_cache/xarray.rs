@@ -219,14 +219,17 @@ impl XArray {
             return Err(self.height);
         }
         let mut child = self.root;
-        for level in (1..self.height).rev() {
+        let mut level = self.height - 1;
+        while level > 0 {
             let Child::Node(node) = child else {
                 return Err(level + 1);
             };
             if level == 1 {
                 self.recent.set((index >> (2 * SLOT_BITS), node));
+                return Ok(self.child(node, slot(index, 1)));
             }
-            child = self.child(node, slot(index, level));
+            child = self.inner[node as usize][slot(index, level)];
+            level -= 1;
         }
         Ok(child)
     }

@@ -2,8 +2,8 @@
 //! page that refaults becomes active at once if its refault distance is at most the length
 //! of the active list (`mm/swap.c` and `mm/workingset.c` of Linux 6.12).
 
-use crate::page_cache::FolioId;
-use crate::reclaim::list::{Lists, state};
+use crate::page_cache::{FolioId, PageCache, flag};
+use crate::reclaim::list::Lists;
 use crate::reclaim::lruvec::Lruvec;
 use crate::reclaim::shadow::Shadow;
 
@@ -64,8 +64,8 @@ impl ActiveInactive {
     }
 
     /// The list that a folio belongs to.
-    pub(super) fn list_of(lists: &Lists, id: FolioId) -> usize {
-        if lists.has(id, state::ACTIVE) {
+    pub(super) fn list_of(cache: &PageCache, id: FolioId) -> usize {
+        if cache.has(id, flag::ACTIVE) {
             ACTIVE
         } else {
             INACTIVE

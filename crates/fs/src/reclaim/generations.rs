@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use crate::page_cache::{FolioId, PageCache, flag};
-use crate::reclaim::list::{LISTS, Lists, NO_GENERATION, state};
+use crate::reclaim::list::{LISTS, Lists, NO_GENERATION};
 use crate::reclaim::lruvec::Lruvec;
 use crate::reclaim::shadow::Shadow;
 
@@ -112,14 +112,13 @@ fn refs(cache: &PageCache, lists: &Lists, id: FolioId) -> u8 {
 /// Resets a folio's count of reads.
 fn reset_reads(cache: &mut PageCache, lists: &mut Lists, id: FolioId) {
     lists.entry_mut(id).refs = 0;
-    lists.clear(id, state::REFERENCED);
-    cache.clear(id, flag::WORKINGSET);
+    cache.clear(id, flag::REFERENCED | flag::WORKINGSET);
 }
 
 /// Counts a read of a folio (`folio_inc_refs`).
 pub(super) fn count_read(cache: &mut PageCache, lists: &mut Lists, id: FolioId) {
-    if !lists.has(id, state::REFERENCED) {
-        lists.set(id, state::REFERENCED);
+    if !cache.has(id, flag::REFERENCED) {
+        cache.set(id, flag::REFERENCED);
     } else if !cache.has(id, flag::WORKINGSET) {
         cache.set(id, flag::WORKINGSET);
     } else {
@@ -157,13 +156,20 @@ impl Generations {
         self.pages.iter().sum()
     }
 
+    /// Pages of all but the two youngest generations, which count as inactive
+    /// (`lru_gen_is_active`).
+    pub(super) fn inactive_pages(&self) -> u64 {
+        let active = [self.max_seq, self.max_seq - 1].map(|seq| self.pages[slot(seq) as usize]);
+        self.total_pages() - active.iter().sum::<u64>()
+    }
+
     /// Adds a folio (`lru_gen_add_folio`): one accessed through a page table to the
     /// youngest generation, one that waits for write-back to the one before, others to the
     /// second oldest, or to the oldest if there are only three.
-    pub(super) fn add(&mut self, cache: &PageCache, lists: &mut Lists, id: FolioId) {
+    pub(super) fn add(&mut self, cache: &mut PageCache, lists: &mut Lists, id: FolioId) {
         let waits_for_write =
             cache.has(id, flag::READAHEAD) && cache.has(id, flag::DIRTY | flag::WRITEBACK);
-        let seq = if lists.has(id, state::ACTIVE) {
+        let seq = if cache.has(id, flag::ACTIVE) {
             self.max_seq
         } else if waits_for_write {
             self.max_seq - 1
@@ -172,13 +178,15 @@ impl Generations {
         } else {
             self.min_seq + 1
         };
+        cache.clear(id, flag::ACTIVE);
         self.enter(lists, id, slot(seq));
         lists.push_newest(slot(seq) as usize, id);
     }
 
     /// Adds a folio as the next one to evict.
-    pub(super) fn add_oldest(&mut self, lists: &mut Lists, id: FolioId) {
+    pub(super) fn add_oldest(&mut self, cache: &mut PageCache, lists: &mut Lists, id: FolioId) {
         let oldest = slot(self.min_seq);
+        cache.clear(id, flag::ACTIVE);
         self.enter(lists, id, oldest);
         lists.push_oldest(oldest as usize, id);
     }
@@ -186,7 +194,6 @@ impl Generations {
     fn enter(&mut self, lists: &mut Lists, id: FolioId, generation: u8) {
         let entry = lists.entry_mut(id);
         entry.generation = generation;
-        entry.state &= !state::ACTIVE;
         self.pages[generation as usize] += entry.pages();
     }
 
@@ -211,7 +218,7 @@ impl Generations {
     /// (`folio_update_gen`).
     pub(super) fn promote(&mut self, cache: &mut PageCache, lists: &mut Lists, id: FolioId) {
         if lists.entry(id).generation == NO_GENERATION {
-            lists.set(id, state::REFERENCED);
+            cache.set(id, flag::REFERENCED);
             return;
         }
         self.change(lists, id, self.youngest());
@@ -252,10 +259,10 @@ impl Generations {
             self.tiers[tier].protected += lists.entry(id).pages();
             return None;
         }
-        if !lists.has(id, state::REFERENCED) {
+        if !cache.has(id, flag::REFERENCED) {
             reset_reads(cache, lists, id);
         }
-        lists.clear(id, state::REFERENCED);
+        cache.clear(id, flag::REFERENCED);
         self.remove(lists, id);
         Some(id)
     }
@@ -288,11 +295,11 @@ impl Generations {
             cache.has(id, flag::READAHEAD) && cache.has(id, flag::DIRTY | flag::WRITEBACK);
         if waits_for_write {
             if cache.has(id, flag::WORKINGSET) {
-                lists.set(id, state::REFERENCED);
+                cache.set(id, flag::REFERENCED);
             }
         } else {
             reset_reads(cache, lists, id);
-            lists.set(id, state::ACTIVE);
+            cache.set(id, flag::ACTIVE);
         }
         self.add(cache, lists, id);
     }

@@ -8,11 +8,11 @@ use std::task::Poll;
 
 use crate::page_cache::FolioId;
 use crate::reclaim::lruvec::nodes_from;
-use crate::reclaim::node::{DirtyShare, Node, NodePages, Watermarks};
+use crate::reclaim::node::{Node, NodePages, Watermarks};
 use crate::reclaim::scan::{CLUSTER_PAGES, RECLAIM_RETRIES_MAX, Reclaimer, Scan};
 use crate::reclaim::{Lru, Memory};
 use crate::vfs::{Host, Vfs};
-use crate::write_back::Settings;
+use crate::write_back::{DirtyLimit, Settings};
 
 /// The memory cgroup whose pages are all pages.
 const ROOT: u16 = 0;
@@ -33,7 +33,7 @@ pub(super) struct Charge {
     memory: Memory,
     /// A memory cgroup has one.
     nodes: Vec<Node>,
-    dirty_share: DirtyShare,
+    dirty_limit: DirtyLimit,
 }
 
 impl Charge {
@@ -45,7 +45,7 @@ impl Charge {
         Charge {
             memory,
             nodes: vec![Node::one_of(nodes, pages); usize::from(nodes)],
-            dirty_share: DirtyShare::new(settings),
+            dirty_limit: settings.dirty_limit(),
         }
     }
 
@@ -126,7 +126,7 @@ impl Charge {
         let others = others / self.nodes.len() as u64;
         let all = || self.nodes.iter().map(|node| node.dirtyable(others)).sum();
         let node = &self.nodes[node];
-        node.dirty <= self.dirty_share.limit(node.dirtyable(others), all)
+        node.dirty <= self.dirty_limit.of_node(node.dirtyable(others), all)
     }
 
     /// The pages that a node's `kswapd` keeps free; none of a cgroup.
@@ -144,6 +144,11 @@ impl Charge {
 
     pub(super) fn uncharge(&mut self, pages: u64, node: u8) {
         self.nodes[usize::from(node)].used -= pages;
+    }
+
+    /// Whether more than `spare` pages of a node are free above what its `kswapd` keeps free.
+    pub(super) fn has_spare(&self, node: u8, spare: u64, others: u64) -> bool {
+        self.free_of(usize::from(node), others) > self.kept_free(node) + spare
     }
 
     /// Has each node below its high watermark reclaimed (`wake_all_kswapds`).

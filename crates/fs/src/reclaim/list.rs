@@ -6,27 +6,18 @@ use crate::reclaim::lruvec::{ByLruvec, Lruvec, Lruvecs};
 /// The number of lists of a memory cgroup on a node: active and inactive, or four generations.
 pub(super) const LISTS: usize = 4;
 
-/// Flags of a folio that only reclaim uses (`PG_*`).
-pub(super) mod state {
-    /// It is on a list, not in a batch or isolated.
-    pub(in crate::reclaim) const LRU: u8 = 1 << 0;
-    /// It belongs to the active list, or to the youngest generation.
-    pub(in crate::reclaim) const ACTIVE: u8 = 1 << 1;
-    /// It was accessed since the last scan.
-    pub(in crate::reclaim) const REFERENCED: u8 = 1 << 2;
-}
-
 /// A generation's number where a folio has none.
 pub(super) const NO_GENERATION: u8 = u8::MAX;
 
-/// A folio's links and flags.
+/// A folio's links, and what only reclaim knows of it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LruEntry {
     newer: FolioId,
     older: FolioId,
     /// The list that it is on.
     list: u8,
-    pub(super) state: u8,
+    /// It is on a list, not in a batch or isolated (`PG_lru`).
+    is_listed: bool,
     /// It has `1 << order` pages.
     pub(super) order: u8,
     /// The slot of its generation, which may be younger than that of its list.
@@ -45,7 +36,7 @@ impl LruEntry {
             newer: FolioId::NONE,
             older: FolioId::NONE,
             list: 0,
-            state: 0,
+            is_listed: false,
             order,
             generation: NO_GENERATION,
             refs: 0,
@@ -117,17 +108,9 @@ impl Lists {
         &mut self.entries[id.number()]
     }
 
-    /// Whether it has any of these flags.
-    pub(super) fn has(&self, id: FolioId, states: u8) -> bool {
-        self.entry(id).state & states != 0
-    }
-
-    pub(super) fn set(&mut self, id: FolioId, states: u8) {
-        self.entry_mut(id).state |= states;
-    }
-
-    pub(super) fn clear(&mut self, id: FolioId, states: u8) {
-        self.entry_mut(id).state &= !states;
+    /// Whether it is on a list.
+    pub(super) fn is_listed(&self, id: FolioId) -> bool {
+        self.entry(id).is_listed
     }
 
     /// Pages in a list of a memory cgroup on a node.
@@ -164,7 +147,7 @@ impl Lists {
         entry.newer = newer;
         entry.older = older;
         entry.list = list as u8;
-        entry.state |= state::LRU;
+        entry.is_listed = true;
         let pages = self.entry(id).pages();
         self.list_of(id, list).pages += pages;
         match newer {
@@ -185,7 +168,7 @@ impl Lists {
         let list = list as usize;
         let pages = self.entry(id).pages();
         self.list_of(id, list).pages -= pages;
-        self.clear(id, state::LRU);
+        self.entry_mut(id).is_listed = false;
         match newer {
             FolioId::NONE => self.list_of(id, list).newest = older,
             newer => self.entry_mut(newer).older = older,
@@ -203,7 +186,7 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::{LISTS, Lists, state};
+    use super::{LISTS, Lists};
     use crate::page_cache::FolioId;
     use crate::reclaim::lruvec::{Lruvec, Lruvecs};
 
@@ -223,7 +206,7 @@ mod tests {
             for (number, list, newest) in steps {
                 let id = FolioId::from_number(number);
                 let queue = of_folio(number) * LISTS + list;
-                if lists.has(id, state::LRU) {
+                if lists.is_listed(id) {
                     lists.remove(id);
                     queues.iter_mut().for_each(|queue| queue.retain(|&other| other != id));
                 } else if newest {

@@ -20,14 +20,14 @@ use crate::vfs::{Host, Vfs};
 use crate::write_back::Settings;
 use active_inactive::ActiveInactive;
 use generations::Generations;
-use list::{Lists, state};
+use list::Lists;
 use lruvec::{ByLruvec, Lruvecs};
 use shadow::Shadow;
 
 pub use active_inactive::LruStatistics;
 pub(crate) use lruvec::Lruvec;
 pub use node::{NodePages, Watermarks};
-pub(crate) use pressure::{DEFAULT_PERCENT as CACHE_PRESSURE_PERCENT, Shrinker};
+pub(crate) use pressure::Shrinker;
 
 pub use memcg::{MEMORY_FILES, MemoryFile, MemoryGroup, MemoryGroupCounts, OverHigh};
 pub use pressure::Pressure;
@@ -100,6 +100,7 @@ impl Batches {
 /// The LRU lists of all cached folios, and the memory charged for them.
 #[derive(Debug)]
 pub(crate) struct Lru {
+    policy: Policy,
     lruvecs: Lruvecs,
     lists: Lists,
     policies: ByLruvec<PolicyState>,
@@ -131,6 +132,7 @@ impl Lru {
             Policy::Generations => PolicyState::Generations(Box::new(Generations::new(of))),
         });
         Lru {
+            policy,
             lruvecs,
             lists: Lists::new(lruvecs),
             policies,
@@ -143,10 +145,7 @@ impl Lru {
     }
 
     fn has_generations(&self) -> bool {
-        matches!(
-            self.policies[Lruvec::default()],
-            PolicyState::Generations(_)
-        )
+        self.policy == Policy::Generations
     }
 
     /// Sizes of the lists of a memory cgroup on a node and of those below it; all zero with
@@ -206,7 +205,7 @@ impl Lru {
             _ => false,
         };
         if origin == Origin::Fault && self.has_generations() {
-            self.lists.set(id, state::ACTIVE);
+            cache.set(id, flag::ACTIVE);
         }
         self.batches.added.push(id);
         if self.batches.added.len() == FOLIO_BATCH || cache.order(id) > 0 {
@@ -243,7 +242,7 @@ impl Lru {
             return false;
         }
         let (of, pages) = (self.lists.entry(id).lruvec(), self.lists.entry(id).pages());
-        self.lists.set(id, state::ACTIVE);
+        cache.set(id, flag::ACTIVE);
         self.age_nonresident(of, pages);
         if let PolicyState::ActiveInactive(policy) = &mut self.policies[of] {
             policy.activated_refaults += pages;
@@ -277,29 +276,35 @@ impl Lru {
     }
 
     /// Counts a read of a folio (`folio_mark_accessed`).
+    #[inline]
     pub(crate) fn mark_accessed(&mut self, cache: &mut PageCache, id: FolioId) {
         if self.has_generations() {
             return generations::count_read(cache, &mut self.lists, id);
         }
-        if !self.lists.has(id, state::REFERENCED) {
-            self.lists.set(id, state::REFERENCED);
-        } else if !self.lists.has(id, state::ACTIVE) {
-            let (of, pages) = (self.lists.entry(id).lruvec(), self.lists.entry(id).pages());
-            self.age_nonresident(of, pages);
-            self.lists.clear(id, state::REFERENCED);
-            self.activate(cache, id);
+        if !cache.has(id, flag::REFERENCED) {
+            cache.set(id, flag::REFERENCED);
+        } else if !cache.has(id, flag::ACTIVE) {
+            self.accessed_again(cache, id);
         }
+    }
+
+    #[inline(never)]
+    fn accessed_again(&mut self, cache: &mut PageCache, id: FolioId) {
+        let (of, pages) = (self.lists.entry(id).lruvec(), self.lists.entry(id).pages());
+        self.age_nonresident(of, pages);
+        cache.clear(id, flag::REFERENCED);
+        self.activate(cache, id);
     }
 
     /// Has a folio moved to the active list; one that is still in a batch goes there from
     /// it (`folio_activate`).
     fn activate(&mut self, cache: &mut PageCache, id: FolioId) {
-        if self.lists.has(id, state::ACTIVE) {
+        if cache.has(id, flag::ACTIVE) {
             return;
         }
-        if !self.lists.has(id, state::LRU) {
+        if !self.lists.is_listed(id) {
             if self.batches.added.contains(&id) {
-                self.lists.set(id, state::ACTIVE);
+                cache.set(id, flag::ACTIVE);
             }
             return;
         }
@@ -316,19 +321,19 @@ impl Lru {
             return;
         }
         cache.clear(id, flag::READAHEAD);
-        if cache.has(id, flag::LOCKED | flag::DIRTY) || !self.lists.has(id, state::LRU) {
+        if cache.has(id, flag::LOCKED | flag::DIRTY) || !self.lists.is_listed(id) {
             return;
         }
         self.batches.rotated.push(id);
         if self.batches.rotated.len() == FOLIO_BATCH {
-            self.drain_rotated();
+            self.drain_rotated(cache);
         }
     }
 
     /// Empties all batches (`lru_add_drain`).
     fn drain(&mut self, cache: &mut PageCache) {
         self.drain_added(cache);
-        self.drain_rotated();
+        self.drain_rotated(cache);
         self.drain_activated(cache);
     }
 
@@ -340,17 +345,19 @@ impl Lru {
         self.batches.added = added;
     }
 
-    fn drain_rotated(&mut self) {
+    fn drain_rotated(&mut self, cache: &mut PageCache) {
         let mut rotated = std::mem::take(&mut self.batches.rotated);
         for id in rotated.drain(..) {
-            if self.lists.has(id, state::LRU) {
+            if self.lists.is_listed(id) {
                 self.take(id);
-                self.lists.clear(id, state::ACTIVE);
+                cache.clear(id, flag::ACTIVE);
                 match &mut self.policies[self.lists.entry(id).lruvec()] {
                     PolicyState::ActiveInactive(_) => {
                         self.lists.push_oldest(active_inactive::INACTIVE, id);
                     }
-                    PolicyState::Generations(policy) => policy.add_oldest(&mut self.lists, id),
+                    PolicyState::Generations(policy) => {
+                        policy.add_oldest(cache, &mut self.lists, id)
+                    }
                 }
             }
         }
@@ -360,9 +367,9 @@ impl Lru {
     fn drain_activated(&mut self, cache: &mut PageCache) {
         let mut activated = std::mem::take(&mut self.batches.activated);
         for id in activated.drain(..) {
-            if self.lists.has(id, state::LRU) && !self.lists.has(id, state::ACTIVE) {
+            if self.lists.is_listed(id) && !cache.has(id, flag::ACTIVE) {
                 self.take(id);
-                self.lists.set(id, state::ACTIVE);
+                cache.set(id, flag::ACTIVE);
                 self.insert(cache, id);
             }
         }
@@ -370,10 +377,10 @@ impl Lru {
     }
 
     /// Puts a folio on the list where it belongs (`lruvec_add_folio`).
-    fn insert(&mut self, cache: &PageCache, id: FolioId) {
+    fn insert(&mut self, cache: &mut PageCache, id: FolioId) {
         match &mut self.policies[self.lists.entry(id).lruvec()] {
             PolicyState::ActiveInactive(_) => {
-                let list = ActiveInactive::list_of(&self.lists, id);
+                let list = ActiveInactive::list_of(cache, id);
                 self.lists.push_newest(list, id);
             }
             PolicyState::Generations(policy) => policy.add(cache, &mut self.lists, id),
@@ -390,7 +397,7 @@ impl Lru {
 
     /// Removes a folio that leaves the page cache.
     fn forget(&mut self, id: FolioId) {
-        if self.lists.has(id, state::LRU) {
+        if self.lists.is_listed(id) {
             self.take(id);
         }
         self.batches.forget(id);
@@ -433,22 +440,27 @@ impl<H: Host> Vfs<H> {
         }
     }
 
+    /// The same with a `vfs_cache_pressure` of so many percent; 0 keeps all names and inodes.
+    pub fn with_cache_pressure(self, percent: u64) -> Vfs<H> {
+        if let Some(lru) = &self.lru {
+            let pressure = &mut lru.borrow_mut().pressure;
+            *pressure = pressure.at_percent(percent);
+        }
+        self
+    }
+
     /// Takes what the caches of names and inodes are to be shrunk for
     /// ([`Namespace::shrink`](crate::Namespace::shrink)).
     pub fn take_pressure(&self) -> Pressure {
         let lru = self.lru.as_ref();
-        lru.map_or_else(Pressure::default, |lru| {
-            let lru = &mut *lru.borrow_mut();
-            let none = Pressure::on_nodes(lru.lruvecs.nodes);
-            std::mem::replace(&mut lru.pressure, none)
-        })
+        lru.map_or_else(Pressure::default, |lru| lru.borrow_mut().pressure.take())
     }
 
     /// Counts a read of a folio (`folio_mark_accessed`).
-    pub(crate) fn mark_accessed(&self, id: FolioId) {
+    #[inline]
+    pub(crate) fn mark_accessed(&self, cache: &mut PageCache, id: FolioId) {
         if let Some(lru) = &self.lru {
-            lru.borrow_mut()
-                .mark_accessed(&mut self.cache.borrow_mut(), id);
+            lru.borrow_mut().mark_accessed(cache, id);
         }
     }
 
@@ -471,6 +483,7 @@ impl<H: Host> Vfs<H> {
     }
 
     /// The running task has written to pages of a folio, which takes longer on a remote node.
+    #[inline]
     pub(crate) fn wrote_pages(&self, id: FolioId, pages: u64) {
         let Some(lru) = &self.lru else { return };
         let lru = lru.borrow();

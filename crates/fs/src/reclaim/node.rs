@@ -3,9 +3,6 @@
 
 use std::task::Waker;
 
-use crate::PAGE_BYTES;
-use crate::write_back::Settings;
-
 /// Watermarks of free pages, for memory in one zone (`/proc/zoneinfo`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watermarks {
@@ -136,33 +133,6 @@ impl Node {
     }
 }
 
-/// The threshold of dirty pages, of which a node has its share.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct DirtyShare {
-    bytes: u64,
-    percent: u64,
-}
-
-impl DirtyShare {
-    pub(super) fn new(settings: &Settings) -> DirtyShare {
-        DirtyShare {
-            bytes: settings.dirty_bytes,
-            percent: settings.dirty_ratio,
-        }
-    }
-
-    /// How many pages of a node may be dirty of which `dirtyable` can be; `all` are those of
-    /// all nodes (`node_dirty_limit`).
-    pub(super) fn limit(self, dirtyable: u64, all: impl FnOnce() -> u64) -> u64 {
-        if self.bytes == 0 {
-            return self.percent * dirtyable / 100;
-        }
-        let pages = u128::from(self.bytes.div_ceil(PAGE_BYTES));
-        let of_all = pages * u128::from(dirtyable) / u128::from(all().max(1));
-        of_all.try_into().unwrap_or(u64::MAX)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -170,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_may_be_dirty_in_proportion_to_what_can_be() {
+    fn of_a_node_its_part_can_be_dirty() {
         let mut node = Node::one_of(2, 2_000_000);
         let all = 2_000_000 - Watermarks::of(2_000_000).high;
         assert_eq!(node.dirtyable(0), all / 2);
@@ -179,15 +149,6 @@ mod tests {
         // What is kept free counts no more when it is not free.
         node.used = 1_000_000;
         assert_eq!(node.dirtyable(0), 700_000);
-        let settings = Settings::with_memory(2_000_000);
-        let share = DirtyShare::new(&settings);
-        assert_eq!(share.limit(700_000, || 0), 140_000, "vm.dirty_ratio is 20");
-        let dirty_bytes = 4096 * 999 + 1;
-        let share = DirtyShare::new(&Settings {
-            dirty_bytes,
-            ..settings
-        });
-        assert_eq!(share.limit(700_000, || 1_400_000), 500);
     }
 
     proptest! {

@@ -7,8 +7,8 @@ use crate::reclaim::scan::PRIORITY_FIRST;
 /// that there are (the `batch` of `super_cache_scan`).
 const BATCH: u64 = 1024;
 
-/// What of a cache is looked at for each page that is, in percent (`vfs_cache_pressure`).
-pub(crate) const DEFAULT_PERCENT: u64 = 100;
+/// The percentage that Linux begins with (`sysctl_vfs_cache_pressure`).
+const DEFAULT_PERCENT: u64 = 100;
 
 /// Rounds of reclaim that caches have not been shrunk for yet, each on one memory node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -16,6 +16,9 @@ pub struct Pressure {
     /// By priority.
     rounds: [u32; PRIORITY_FIRST as usize + 1],
     nodes: u8,
+    /// How many objects count as freeable, in percent of those that are
+    /// (`vfs_cache_pressure`).
+    percent: u64,
 }
 
 impl Pressure {
@@ -23,14 +26,31 @@ impl Pressure {
     pub(crate) fn on_nodes(nodes: u8) -> Pressure {
         Pressure {
             nodes,
+            percent: DEFAULT_PERCENT,
             ..Pressure::default()
         }
     }
 
-    /// How many of these objects are on one node, over which they are spread evenly: no
-    /// object has a node here.
-    pub(crate) fn of_node(self, objects: u64) -> u64 {
-        objects / u64::from(self.nodes.max(1))
+    /// The same at another `vfs_cache_pressure`.
+    pub(crate) fn at_percent(self, percent: u64) -> Pressure {
+        Pressure { percent, ..self }
+    }
+
+    /// Takes the rounds out.
+    pub(crate) fn take(&mut self) -> Pressure {
+        let none = Pressure {
+            rounds: Default::default(),
+            ..*self
+        };
+        std::mem::replace(self, none)
+    }
+
+    /// How many of these unused objects a round on one node is told are freeable
+    /// (`vfs_pressure_ratio`). They are spread over the nodes evenly: no object has a node here.
+    pub(crate) fn freeable(self, objects: u64) -> u64 {
+        let of_node = objects / u64::from(self.nodes.max(1));
+        let freeable = u128::from(of_node) * u128::from(self.percent) / 100;
+        freeable.try_into().unwrap_or(u64::MAX)
     }
 
     pub(crate) fn add_round(&mut self, priority: u32) {
@@ -60,8 +80,8 @@ impl Shrinker {
         if freeable == 0 {
             return 0;
         }
-        let more = (freeable >> priority) * 2;
-        let most = freeable * 2;
+        let more = (freeable >> priority).saturating_mul(2);
+        let most = freeable.saturating_mul(2);
         let wanted = ((self.deferred >> priority) + more).min(most);
         let (mut due, mut left) = (0, wanted);
         while left >= BATCH || left >= freeable {
@@ -88,6 +108,13 @@ mod tests {
         // A cache below a batch goes all at once.
         assert_eq!(Shrinker::default().due(100, 1), 100);
         assert_eq!(Shrinker::default().due(100, 2), 0);
+    }
+
+    #[test]
+    fn as_many_are_freeable_as_the_pressure_says() {
+        let freeable = |percent| Pressure::on_nodes(2).at_percent(percent).freeable(2010);
+        assert_eq!([0, 10, 100, 250].map(freeable), [0, 100, 1005, 2512]);
+        assert_eq!(Pressure::on_nodes(1).freeable(7), 7);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use crate::event::Event;
 use crate::fault::Mapping;
 use crate::page_cache::{FolioId, PageCache, flag};
-use crate::reclaim::list::{NO_GENERATION, state};
+use crate::reclaim::list::NO_GENERATION;
 use crate::reclaim::{Lru, Lruvec, PolicyState, active_inactive, generations};
 use crate::vfs::{Host, Vfs};
 
@@ -139,6 +139,7 @@ impl<H: Host> Vfs<H> {
             node,
             group: scan.target,
         };
+        self.set_initial_priority(scan, node);
         let groups = self.with_lru(|lru, _| {
             if scan.reclaimer != Reclaimer::Cgroup {
                 lru.pressure.add_round(scan.priority);
@@ -152,10 +153,36 @@ impl<H: Host> Vfs<H> {
         for _ in 0..groups {
             let of = self.with_lru(|lru, _| lru.groups.next_to_scan(target));
             self.shrink_lruvec(scan, of);
-            if scan.is_done() && scan.reclaimer != Reclaimer::Kswapd {
+            let is_done = match self.with_lru(|lru, _| lru.has_generations()) {
+                true if scan.reclaimer != Reclaimer::Cgroup => self.may_stop(scan, node),
+                _ => scan.is_done() && scan.reclaimer != Reclaimer::Kswapd,
+            };
+            if is_done {
                 break;
             }
         }
+    }
+
+    /// With generations `kswapd` begins with the priority at which one round is to free enough,
+    /// but not below half of the usual one (`set_initial_priority`).
+    fn set_initial_priority(&self, scan: &mut Scan, node: u8) {
+        let is_first = scan.priority == PRIORITY_FIRST && scan.wanted >= generations::BATCH;
+        if scan.reclaimer != Reclaimer::Kswapd || !is_first {
+            return;
+        }
+        if let Some(inactive) = self.with_lru(|lru, _| lru.inactive_pages(node)) {
+            scan.priority = initial_priority(inactive, scan.wanted);
+        }
+    }
+
+    /// Whether a round over generations for the machine's memory need not go on: enough is
+    /// freed, or, for `kswapd`, free for a while (`should_abort_scan`).
+    fn may_stop(&self, scan: &Scan, node: u8) -> bool {
+        if scan.is_done() || scan.reclaimer != Reclaimer::Kswapd {
+            return scan.is_done();
+        }
+        let others = self.host().other_pages();
+        self.with_lru(|lru, _| lru.charge.has_spare(node, generations::BATCH, others))
     }
 
     /// One round over the lists of a memory cgroup on a node.
@@ -242,7 +269,7 @@ impl<H: Host> Vfs<H> {
         }
         self.with_lru(|lru, cache| {
             for id in folios {
-                lru.lists.clear(id, state::ACTIVE);
+                cache.clear(id, flag::ACTIVE);
                 cache.set(id, flag::WORKINGSET);
                 lru.insert(cache, id);
             }
@@ -267,7 +294,7 @@ impl<H: Host> Vfs<H> {
                     scan.reclaimed += pages;
                     return false;
                 }
-                FolioAction::Activate => self.with_lru(|lru, _| lru.lists.set(id, state::ACTIVE)),
+                FolioAction::Activate => self.cache.borrow_mut().set(id, flag::ACTIVE),
                 FolioAction::Keep => {}
             }
             true
@@ -284,7 +311,7 @@ impl<H: Host> Vfs<H> {
         }
         let mapped = self.cache.borrow().mapped(id);
         let was_promoted =
-            self.with_lru(|lru, _| lru.has_generations() && lru.lists.has(id, state::REFERENCED));
+            self.with_lru(|lru, cache| lru.has_generations() && cache.has(id, flag::REFERENCED));
         if mapped && was_promoted {
             return FolioAction::Keep;
         }
@@ -293,14 +320,15 @@ impl<H: Host> Vfs<H> {
             return FolioAction::Activate;
         }
         let entries_used = self.folio_referenced(id);
-        let was_referenced = self.with_lru(|lru, _| {
-            let was = lru.lists.has(id, state::REFERENCED);
-            lru.lists.clear(id, state::REFERENCED);
+        let was_referenced = {
+            let mut cache = self.cache.borrow_mut();
+            let was = cache.has(id, flag::REFERENCED);
+            cache.clear(id, flag::REFERENCED);
             was
-        });
+        };
         if entries_used > 0 {
             // A page is mapped with the accessed bit set, so one access is no evidence.
-            self.with_lru(|lru, _| lru.lists.set(id, state::REFERENCED));
+            self.cache.borrow_mut().set(id, flag::REFERENCED);
             return if was_referenced || entries_used > 1 {
                 FolioAction::Activate
             } else {
@@ -422,7 +450,7 @@ impl<H: Host> Vfs<H> {
             }
             let step = self.evict_folios(scan, of);
             scanned += step;
-            let enough = scan.reclaimer != Reclaimer::Cgroup && scan.is_done();
+            let enough = scan.reclaimer != Reclaimer::Cgroup && self.may_stop(scan, of.node);
             if step == 0 || scanned >= to_scan || enough {
                 return;
             }
@@ -469,7 +497,8 @@ impl<H: Host> Vfs<H> {
             }
             let last_tier = policy.last_evictable_tier();
             let (mut folios, mut scanned, mut taken) = (Vec::new(), 0, 0);
-            for _ in 0..generations::SCANNED_MAX {
+            let mut left = generations::SCANNED_MAX;
+            while left > 0 {
                 let Some(id) = policy
                     .oldest(&lru.lists)
                     .filter(|_| taken < generations::BATCH)
@@ -478,14 +507,15 @@ impl<H: Host> Vfs<H> {
                 };
                 let pages = lru.lists.entry(id).pages();
                 scanned += pages;
+                left -= 1;
                 if let Some(id) = policy.isolate(cache, &mut lru.lists, id, last_tier) {
                     taken += pages;
                     folios.push(id);
                 }
             }
-            Some((folios, scanned, taken))
+            Some((folios, scanned, taken, left == 0))
         });
-        let Some((folios, scanned, taken)) = result else {
+        let Some((folios, scanned, taken, is_full)) = result else {
             return (Vec::new(), 0);
         };
         self.trace(Event::Isolate {
@@ -494,7 +524,6 @@ impl<H: Host> Vfs<H> {
             scanned,
             taken,
         });
-        let is_full = scanned >= generations::SCANNED_MAX;
         let counted = if taken > 0 || is_full { scanned } else { 0 };
         (folios, counted)
     }
@@ -529,6 +558,15 @@ impl<H: Host> Vfs<H> {
     }
 }
 
+/// The priority at which one round over so many inactive pages frees those that are wanted, as
+/// far as a power of two tells, and at least half of the usual one.
+fn initial_priority(inactive: u64, wanted: u64) -> u32 {
+    let log2_inactive = inactive.checked_ilog2().unwrap_or(0);
+    let log2_wanted = wanted.next_power_of_two().ilog2();
+    let priority = log2_inactive.saturating_sub(log2_wanted);
+    priority.clamp(PRIORITY_FIRST / 2, PRIORITY_FIRST)
+}
+
 /// Whether so many of these page table entries have the accessed bit that their page table
 /// is worth a walk: one in each cache line of 8 (`suitable_to_scan`).
 fn is_dense(young: u64, entries: u64) -> bool {
@@ -536,6 +574,16 @@ fn is_dense(young: u64, entries: u64) -> bool {
 }
 
 impl Lru {
+    /// Pages of a node that count as inactive with generations; `None` without.
+    fn inactive_pages(&self, node: u8) -> Option<u64> {
+        let groups = self.groups.subtree(0).iter();
+        let of_groups = groups.map(|&group| match &self.policies[Lruvec { node, group }] {
+            PolicyState::Generations(policy) => Some(policy.inactive_pages()),
+            PolicyState::ActiveInactive(_) => None,
+        });
+        of_groups.sum()
+    }
+
     /// Handles a folio that an aging walk found accessed.
     fn accessed_in_walk(&mut self, cache: &mut PageCache, id: FolioId) {
         let of = self.lists.entry(id).lruvec();
@@ -552,9 +600,24 @@ impl Lru {
         };
         let generation = self.lists.entry(id).generation;
         if generation == NO_GENERATION {
-            self.lists.set(id, state::REFERENCED);
+            cache.set(id, flag::REFERENCED);
         } else if generation != policy.youngest() {
             self.activate(cache, id);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::initial_priority;
+
+    #[test]
+    fn kswapd_begins_where_one_round_frees_enough() {
+        // A million pages, of which a 64th is 16,384.
+        assert_eq!(initial_priority(1 << 20, 1 << 14), 6);
+        assert_eq!(initial_priority((1 << 20) - 1, 1 << 11), 8);
+        assert_eq!(initial_priority(1 << 20, (1 << 11) + 1), 8);
+        assert_eq!(initial_priority(1 << 30, 64), 12, "the usual one");
+        assert_eq!(initial_priority(0, 64), 6);
     }
 }

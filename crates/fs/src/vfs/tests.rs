@@ -119,7 +119,7 @@ fn names_that_are_not_there_are_remembered_too() {
 }
 
 fn pressure(priority: u32) -> Pressure {
-    let mut pressure = Pressure::default();
+    let mut pressure = Pressure::on_nodes(1);
     pressure.add_round(priority);
     pressure
 }

@@ -32,21 +32,27 @@ pub struct History {
 impl<H: Host> Vfs<H> {
     /// Marks blocks of a folio dirty (`folio_mark_dirty`).
     pub(crate) fn mark_folio_dirty(&self, folio: FolioId, blocks: u8) {
-        let (inode, index, _) = self.cache.borrow().place(folio);
-        self.attach_inode(inode, || self.group_of(folio));
-        if self.cache.borrow_mut().set_dirty(folio, blocks) {
-            let pages = self.cache.borrow().pages(folio);
-            self.write_back.borrow_mut().pages_dirtied(inode, pages);
-            self.node_dirtied(folio, pages);
-            let dirty = self.dirty_pages_now();
-            let mut counts = self.counts.borrow_mut();
-            counts.dirtied += pages;
-            counts.dirty_max = counts.dirty_max.max(dirty);
-            drop(counts);
-            (self.host()).with_dirtier(|dirtier| dirtier.nr_dirtied += pages);
-            self.trace(Event::Dirty { inode, index });
-            self.mark_inode_dirty(inode, state::PAGES);
+        // The inode of a dirty page is dirty, and attached, already.
+        if !self.cache.borrow_mut().add_dirty(folio, blocks) {
+            self.mark_clean_folio_dirty(folio, blocks);
         }
+    }
+
+    /// The same for one that is clean.
+    pub(crate) fn mark_clean_folio_dirty(&self, folio: FolioId, blocks: u8) {
+        let (inode, index, pages) = self.cache.borrow().place(folio);
+        self.attach_inode(inode, || self.group_of(folio));
+        self.cache.borrow_mut().set_dirty(folio, blocks);
+        self.write_back.borrow_mut().pages_dirtied(inode, pages);
+        self.node_dirtied(folio, pages);
+        let dirty = self.dirty_pages_now();
+        let mut counts = self.counts.borrow_mut();
+        counts.dirtied += pages;
+        counts.dirty_max = counts.dirty_max.max(dirty);
+        drop(counts);
+        (self.host()).with_dirtier(|dirtier| dirtier.nr_dirtied += pages);
+        self.trace(Event::Dirty { inode, index });
+        self.mark_inode_dirty(inode, state::PAGES);
     }
 
     /// Sets the state of a device at the start of a run.
@@ -152,7 +158,7 @@ impl<H: Host> Vfs<H> {
         let (mut dirtied, mut allowed) = (0, 0);
         (self.host())
             .with_dirtier(|task| (dirtied, allowed) = (task.nr_dirtied, task.nr_dirtied_pause));
-        if self.write_back.borrow_mut().device_of(inode).is_exceeded {
+        if self.write_back.borrow().is_exceeded(inode) {
             allowed = allowed.min(8);
         }
         (dirtied >= allowed).then_some(dirtied)

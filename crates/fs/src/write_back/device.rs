@@ -319,6 +319,16 @@ impl WriteBack {
         self.device(device)
     }
 
+    /// Whether the device of an inode and the system were above their thresholds when a task was
+    /// last checked.
+    #[inline]
+    pub(crate) fn is_exceeded(&self, inode: InodeId) -> bool {
+        let of = self.inodes.get(inode.0 as usize);
+        let device = of.map_or(DeviceId::default(), |of| of.device);
+        let device = self.devices.get(device.0 as usize);
+        device.is_some_and(|device| device.is_exceeded)
+    }
+
     /// Puts an inode at the end of a queue.
     pub(crate) fn enqueue(&mut self, inode: InodeId, queue: Queue) {
         let InodeState {

@@ -11,6 +11,7 @@ mod device;
 mod dirty_state;
 mod domain;
 mod flusher;
+mod limit;
 mod pages;
 mod sync;
 mod throttle;
@@ -26,6 +27,7 @@ pub use work::Reason;
 
 pub(crate) use device::WriteBack;
 pub(crate) use domain::GroupMemory;
+pub(crate) use limit::DirtyLimit;
 
 /// Jiffies a second.
 pub const HZ: u64 = blklab_blk::HZ as u64;
@@ -60,6 +62,14 @@ pub struct Settings {
     pub inodes_in_use: u64,
 }
 
+/// Both thresholds, with that of background write-back below the other.
+const fn in_order(thresh: u64, background: u64) -> (u64, u64) {
+    match background >= thresh {
+        true => (thresh, thresh / 2),
+        false => (thresh, background),
+    }
+}
+
 impl Settings {
     /// Linux's defaults on a machine with this much memory.
     pub const fn with_memory(memory_pages: u64) -> Settings {
@@ -81,38 +91,32 @@ impl Settings {
     /// The threshold at which dirtiers are stopped and that of background write-back, in
     /// pages (`domain_dirty_limits`).
     pub const fn thresholds(&self) -> (u64, u64) {
-        let thresh = self.pages(self.dirty_bytes, self.dirty_ratio);
-        let background = self.pages(self.dirty_background_bytes, self.dirty_background_ratio);
-        if background >= thresh {
-            return (thresh, thresh / 2);
+        let dirtyable = self.dirtyable_pages;
+        let background = self.background_limit().of_system(dirtyable);
+        in_order(self.dirty_limit().of_system(dirtyable), background)
+    }
+
+    /// At which dirtiers are stopped.
+    pub(crate) const fn dirty_limit(&self) -> DirtyLimit {
+        DirtyLimit {
+            bytes: self.dirty_bytes,
+            percent: self.dirty_ratio,
         }
-        (thresh, background)
+    }
+
+    /// Above which flushers write in the background.
+    const fn background_limit(&self) -> DirtyLimit {
+        DirtyLimit {
+            bytes: self.dirty_background_bytes,
+            percent: self.dirty_background_ratio,
+        }
     }
 
     /// The thresholds of a memory cgroup of whose pages `available` can be dirty, where all of
-    /// the system are `system`: a number of bytes is a share of those.
+    /// the system are `system`.
     pub(crate) fn thresholds_of_group(&self, available: u64, system: u64) -> (u64, u64) {
-        let share = |bytes: u64, ratio: u64| match bytes {
-            0 => ratio * crate::PAGE_BYTES / 100,
-            bytes => bytes.div_ceil(system.max(1)).min(crate::PAGE_BYTES),
-        };
-        let pages = |share: u64| share * available / crate::PAGE_BYTES;
-        let thresh = pages(share(self.dirty_bytes, self.dirty_ratio));
-        let background = pages(share(
-            self.dirty_background_bytes,
-            self.dirty_background_ratio,
-        ));
-        match background >= thresh {
-            true => (thresh, thresh / 2),
-            false => (thresh, background),
-        }
-    }
-
-    const fn pages(&self, bytes: u64, ratio: u64) -> u64 {
-        if bytes > 0 {
-            return bytes.div_ceil(crate::PAGE_BYTES);
-        }
-        ratio * crate::PAGE_BYTES / 100 * self.dirtyable_pages / crate::PAGE_BYTES
+        let background = self.background_limit().of_group(available, system);
+        in_order(self.dirty_limit().of_group(available, system), background)
     }
 
     /// The age at which dirty pages are written, in jiffies.

@@ -277,10 +277,11 @@ pub(super) enum AtOnce {
 /// The fast path of reads and writes that need only cached pages, or of one that misses a
 /// single page, most of all calls: it polls no future. `None` where the call may have to
 /// sleep for something else.
+#[inline]
 pub(super) fn call_without_waiting(
     vfs: &Vfs<Kernel>,
     tree: Option<&FileTree>,
-    call: Call,
+    call: &Call,
 ) -> Option<AtOnce> {
     let (Call::Read { file, .. } | Call::Write { file, .. }) = call else {
         return None;
@@ -297,9 +298,9 @@ pub(super) fn call_without_waiting(
 fn call_on_file_without_waiting(
     vfs: &Vfs<Kernel>,
     (tree, file): (&FileTree, &blklab_fs::OpenFile),
-    call: Call,
+    call: &Call,
 ) -> Option<AtOnce> {
-    match call {
+    match *call {
         Call::Read {
             at,
             bytes,
@@ -331,10 +332,10 @@ fn begun(read: BegunRead) -> AtOnce {
 fn call_on_region_without_waiting(
     vfs: &Vfs<Kernel>,
     region: &Region,
-    call: Call,
+    call: &Call,
 ) -> Option<AtOnce> {
     let is_write = matches!(call, Call::Write { .. });
-    match call {
+    match *call {
         _ if region.refuses(is_write) => None,
         Call::Read {
             at,

@@ -248,11 +248,9 @@ impl FileLayer {
         };
         let MemoryGroups { limits, names } = memory;
         let machine_memory = Memory::Machine { pages, nodes };
-        let vfs = Vfs::with_settings(kernel, settings).limited_in_groups(
-            caching.reclaim,
-            machine_memory,
-            &limits,
-        );
+        let vfs = Vfs::with_settings(kernel, settings)
+            .limited_in_groups(caching.reclaim, machine_memory, &limits)
+            .with_cache_pressure(caching.cache_pressure_percent);
         let mut layer = FileLayer {
             vfs: Rc::new(vfs),
             nodes: (0..machine.cpus() as usize)
@@ -529,31 +527,89 @@ impl FileLayer {
         at: TaskId,
         who: &Submitter<'_>,
     ) -> (Progress, Nanos) {
-        self.sample(now);
-        let kernel = self.vfs.host();
-        kernel.set_now(now);
-        kernel.runs(at.0 as usize, who.cgroup);
-        kernel.set_node(self.nodes[who.cpu]);
-        let task = &mut self.tasks[at.0 as usize];
+        self.run_next(now, at, who);
+        let task = &self.tasks[at.0 as usize];
         if task.awaits_tag {
             return (Progress::Waits, Nanos::ZERO);
         }
         let mut alone = None;
-        if let Some(call) = task.calls.unseen()
-            && !self.may_hold_back
-        {
-            let tree = self.tree.as_ref().map(Tree::files);
-            match call_without_waiting(&self.vfs, tree, call) {
+        if let Some(call) = task.calls.unseen() {
+            match self.try_at_once(&call) {
                 Some(AtOnce::Over(returned)) => {
-                    task.calls.forget();
-                    let work = kernel.take_page_work();
-                    let spent = who.charge_pages(work, cpus, now);
-                    return (Progress::Over(returned), spent);
+                    self.tasks[at.0 as usize].calls.forget();
+                    return (
+                        Progress::Over(returned),
+                        self.charge_page_work(cpus, now, who),
+                    );
                 }
                 Some(AtOnce::Reads(id, bio)) => alone = Some((id, bio)),
                 None => {}
             }
         }
+        self.go_on_with((disks, cpus), now, (at, alone), who)
+    }
+
+    /// Gives a task its next call and runs it, which most calls need no task for.
+    #[inline]
+    pub(crate) fn call(
+        &mut self,
+        (disks, cpus): (&mut [Disk], &mut Cpus),
+        now: Nanos,
+        (at, call): (TaskId, &Call),
+        who: &Submitter<'_>,
+    ) -> (Progress, Nanos) {
+        self.run_next(now, at, who);
+        let alone = match self.try_at_once(call) {
+            Some(AtOnce::Over(returned)) => {
+                return (
+                    Progress::Over(returned),
+                    self.charge_page_work(cpus, now, who),
+                );
+            }
+            Some(AtOnce::Reads(id, bio)) => Some((id, bio)),
+            None => None,
+        };
+        self.begin(at, *call);
+        self.go_on_with((disks, cpus), now, (at, alone), who)
+    }
+
+    /// Sets the task that runs from now on.
+    #[inline]
+    fn run_next(&mut self, now: Nanos, at: TaskId, who: &Submitter<'_>) {
+        self.sample(now);
+        let kernel = self.vfs.host();
+        kernel.set_now(now);
+        kernel.runs(at.0 as usize, who.cgroup);
+        kernel.set_node(self.nodes[who.cpu]);
+    }
+
+    /// Makes a call without its task, if that needs none.
+    #[inline]
+    fn try_at_once(&self, call: &Call) -> Option<AtOnce> {
+        if self.may_hold_back {
+            return None;
+        }
+        let tree = self.tree.as_ref().map(Tree::files);
+        call_without_waiting(&self.vfs, tree, call)
+    }
+
+    /// Charges the CPU for what the running task did with pages; returns how long it takes.
+    #[inline]
+    fn charge_page_work(&self, cpus: &mut Cpus, now: Nanos, who: &Submitter<'_>) -> Nanos {
+        let work = self.vfs.host().take_page_work();
+        who.charge_pages(work, cpus, now)
+    }
+
+    /// Runs a task on, which makes its call, or awaits the bio that the call has made already.
+    #[inline(never)]
+    fn go_on_with(
+        &mut self,
+        (disks, cpus): (&mut [Disk], &mut Cpus),
+        now: Nanos,
+        (at, alone): (TaskId, Option<(BioId, blklab_fs::Bio)>),
+        who: &Submitter<'_>,
+    ) -> (Progress, Nanos) {
+        let task = &self.tasks[at.0 as usize];
         let disk = &mut disks[task.disk];
         let before = who.steps_to_charge(disk);
         let progress = match alone {
@@ -571,9 +627,7 @@ impl FileLayer {
         {
             disk.queue.dirtier_sleeps(now);
         }
-        let work = self.vfs.host().take_page_work();
-        let spent = submitting + who.charge_pages(work, cpus, now);
-        (progress, spent)
+        (progress, submitting + self.charge_page_work(cpus, now, who))
     }
 
     /// Submits the bio of a call that needs no future, which is made again when the bio has
@@ -824,12 +878,12 @@ impl Submitter<'_> {
     fn charge_pages(&self, work: PageWork, cpus: &mut Cpus, now: Nanos) -> Nanos {
         match work == PageWork::default() || self.costs.free {
             true => Nanos::ZERO,
-            false => self.charge_page_work(work, cpus, now),
+            false => self.charge_slow_pages(work, cpus, now),
         }
     }
 
     #[inline(never)]
-    fn charge_page_work(&self, work: PageWork, cpus: &mut Cpus, now: Nanos) -> Nanos {
+    fn charge_slow_pages(&self, work: PageWork, cpus: &mut Cpus, now: Nanos) -> Nanos {
         let PageWork { remote, dropped } = work;
         let cost = self.costs.remote_pages(remote) + self.costs.dropped_pages(dropped);
         let cost = (cpus.slowdown(self.cpu, now)).of(cost);

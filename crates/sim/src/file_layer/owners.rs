@@ -64,6 +64,21 @@ impl System {
         self.file_layer().begin(task, call);
     }
 
+    /// Gives a task its next call, and has it go on as [`System::go_on_in_call`] does.
+    #[inline]
+    pub(crate) fn call(
+        &mut self,
+        now: Nanos,
+        call: (TaskId, &Call),
+        who: &Submitter<'_>,
+    ) -> (Progress, Nanos) {
+        let files = self.files.as_deref_mut();
+        let files = files.expect("who makes calls has files");
+        let progress = files.call((&mut self.disks, &mut self.cpus), now, call, who);
+        self.call_owners();
+        progress
+    }
+
     /// Runs a task until its call returns or it sleeps. Returns the CPU time that the
     /// block layer took for its bios.
     #[inline]

@@ -4,7 +4,7 @@
 use super::{InCore, Namespace};
 use crate::error::FsError;
 use crate::file_system::FileSystem;
-use crate::reclaim::{CACHE_PRESSURE_PERCENT, Pressure};
+use crate::reclaim::Pressure;
 use crate::vfs::Host;
 use crate::vfs::dentry::Place;
 
@@ -32,7 +32,7 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
             let dentries = self.dentries.borrow().unused();
             let inodes = self.unused_inodes.borrow().len() as u64;
             let all = dentries + inodes;
-            let freeable = pressure.of_node(all) * CACHE_PRESSURE_PERCENT / 100;
+            let freeable = pressure.freeable(all);
             let due = self.shrinker.borrow_mut().due(freeable, priority);
             if due > 0 {
                 let share = |of: u64| (u128::from(due) * u128::from(of) / u128::from(all)) as u64;

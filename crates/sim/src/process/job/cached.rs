@@ -329,12 +329,20 @@ impl JobProcess {
     }
 
     fn begin_call(&mut self, what: CallFor, call: Call, system: &mut System) {
+        let Some(cached) = &self.cached else {
+            return;
+        };
+        system.begin_call(cached.tasks[0], call);
+        self.is_in_call(what);
+    }
+
+    /// It goes on with what it does after the call.
+    fn is_in_call(&mut self, what: CallFor) {
         let Some(cached) = &mut self.cached else {
             return;
         };
         cached.call = what;
         cached.after = self.phase;
-        system.begin_call(cached.tasks[0], call);
         self.phase = Phase::Call;
     }
 
@@ -381,9 +389,19 @@ impl JobProcess {
             // The processor reads what the next I/O looks up while this one is dealt with.
             system.prefetch_page(file, || self.plan.peek());
         }
-        if let Some(call) = self.call_of(slot) {
-            self.begin_call(CallFor::Io(slot), call, system);
-            self.go_on_in_call(now, system);
+        let call = self.call_of(slot);
+        let Some((call, cached)) = call.zip(self.cached.as_mut()) else {
+            return;
+        };
+        let task = cached.tasks[0];
+        let (progress, spent) = system.call(now, (task, &call), &self.as_submitter());
+        self.spent_in_kernel(spent, system);
+        match progress {
+            Progress::Over(returned) => self.io_over(now, slot, returned, system),
+            waits => {
+                self.is_in_call(CallFor::Io(slot));
+                self.wait_in_call(now, waits, system);
+            }
         }
     }
 
@@ -433,12 +451,20 @@ impl JobProcess {
                 self.go_on_at(system.cpus.free_at(self.cpu).max(now), system);
             }
             Progress::Over(returned) => self.call_over(now, returned, system),
+            waits => self.wait_in_call(now, waits, system),
+        }
+    }
+
+    /// Sleeps in its call, which is not over.
+    #[inline(never)]
+    fn wait_in_call(&mut self, now: Nanos, waits: Progress, system: &mut System) {
+        match waits {
             Progress::AwaitsTag(disk) => {
                 if let Some(waiter) = self.take_waiter(0, system) {
                     self.sleep_for_tag(now, disk, waiter, system);
                 }
             }
-            Progress::Waits => self.sleep(now, TaskState::AwaitsCall, system),
+            Progress::Over(_) | Progress::Waits => self.sleep(now, TaskState::AwaitsCall, system),
         }
     }
 
@@ -495,10 +521,10 @@ impl JobProcess {
         let Some(cached) = &self.cached else { return };
         let call = cached.call;
         self.phase = cached.after;
-        let status = match call {
-            CallFor::Io(slot) => self.io_status(slot, returned),
-            _ => status_of(returned),
-        };
+        if let CallFor::Io(slot) = call {
+            return self.io_over(now, slot, returned, system);
+        }
+        let status = status_of(returned);
         if let (Err(error), false) = (returned, call.is_work()) {
             return self.call_failed(now, (call, error), system);
         }
@@ -508,18 +534,27 @@ impl JobProcess {
             CallFor::CloseFirst(number) => self.read_files_first(now, number + 1, system),
             CallFor::Open(number) => self.prepare_file(number, system),
             CallFor::Prepare(number) => self.map_file(number, system),
-            CallFor::Map | CallFor::Close | CallFor::Unlink => {}
-            CallFor::Io(slot) => {
-                self.note_written(slot, status);
-                self.ended(now, slot, status, system);
-                self.copy(now, slot, system);
-            }
+            CallFor::Map | CallFor::Close | CallFor::Unlink | CallFor::Io(_) => {}
             CallFor::Sync => self.synced(now, status),
             CallFor::SyncFirst(number) => {
                 self.synced(now, status);
                 self.begin_close(number, system);
             }
         }
+    }
+
+    /// The call of an I/O is over.
+    fn io_over(
+        &mut self,
+        now: Nanos,
+        slot: u32,
+        returned: Result<u64, FsError>,
+        system: &mut System,
+    ) {
+        let status = self.io_status(slot, returned);
+        self.note_written(slot, status);
+        self.ended(now, slot, status, system);
+        self.copy(now, slot, system);
     }
 
     /// Notes where a write went, for `sync_file_range` (`file_log_write_comp`).
