@@ -90,6 +90,10 @@ fn mistakes_name_line_call_and_what_is_right() {
             "t.calls:4: [q]: it has no calls; right is one at least",
         ),
         ("sync\n[q]\n", "t.calls:4: [q]: it has no calls"),
+        (
+            "start q\n[q]\nstart p\n",
+            "t.calls:3: start: p starts q, but nothing starts p first",
+        ),
     ] {
         let error = CallList::parse("t.calls", &format!("{head}{text}")).expect_err(text);
         let shown = error.to_string();
@@ -312,6 +316,33 @@ fn a_recorded_shell_script_becomes_a_list() {
         text.contains("open fd0 /srv/demo/none read = ENOENT"),
         "{text}"
     );
+}
+
+#[test]
+fn a_child_uses_a_file_where_it_is_by_then() {
+    let recording = "\
+1 1.0 openat(AT_FDCWD, \"/d/a\", O_RDWR|O_CREAT, 0644) = 3 <0.1>
+1 1.2 openat(AT_FDCWD, \"/d/t\", O_RDWR|O_CREAT, 0644) = 4 <0.1>
+1 1.4 rename(\"/d/a\", \"/d/b\") = 0 <0.1>
+1 1.6 unlink(\"/d/t\") = 0 <0.1>
+1 1.8 rename(\"/d\", \"/e\") = 0 <0.1>
+1 2.0 clone(child_stack=NULL, flags=SIGCHLD) = 2 <0.1>
+2 2.2 write(3, \"\"..., 100) = 100 <0.1>
+2 2.4 write(4, \"\"..., 100) = 100 <0.1>
+";
+    let options = RecordedOptions {
+        think: false,
+        ..RecordedOptions::default()
+    };
+    let recorded = parse_strace(recording.as_bytes(), "t", &options).expect("a recording");
+    let text = recorded.list.to_string();
+    assert!(
+        text.contains("open fd3 /e/b read write\nwrite fd3 100\n"),
+        "{text}"
+    );
+    assert!(!text.contains("write fd4"), "{text}");
+    let notes = recorded.notes.join("\n");
+    assert!(notes.contains("that the parent had removed"), "{notes}");
 }
 
 #[test]

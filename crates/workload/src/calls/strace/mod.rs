@@ -754,7 +754,14 @@ impl Recorder<'_> {
         if !std::mem::take(&mut file.is_inherited) {
             return;
         }
-        let (handle, path) = (Handle(file.handle.clone()), Path(file.path.clone()));
+        let Some(path) = file.path_now.clone().map(Path) else {
+            // A list has names only, and this file has none.
+            self.tables[table].remove(fd);
+            let what = "a file that the parent had removed, used by the child".to_string();
+            *self.left_out.entry(what).or_default() += 1;
+            return;
+        };
+        let handle = Handle(file.handle.clone());
         let (how, at) = (file.reopen_flags(), file.position);
         self.add(
             pid,
@@ -891,8 +898,27 @@ impl Recorder<'_> {
             return true;
         }
         self.files.called(&made, known_by(call), error);
+        if error.is_none() {
+            self.moves(&made);
+        }
         self.add(pid, made, error);
         true
+    }
+
+    /// Takes note of where open files are after a call.
+    fn moves(&mut self, made: &Call) {
+        let (from, to) = match made {
+            Call::Rename { from, to } if from.0 != to.0 => (from, Some(to)),
+            Call::Unlink { path } => (path, None),
+            _ => return,
+        };
+        for table in &mut self.tables {
+            // What was at the new path is nowhere.
+            if let Some(to) = to {
+                table.moved(&to.0, None);
+            }
+            table.moved(&from.0, to.map(|to| to.0.as_slice()));
+        }
     }
 
     /// Handles a query of a path's attributes; lists have none on an open file.

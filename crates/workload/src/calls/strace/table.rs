@@ -12,7 +12,10 @@ use super::super::list::{Prepared, PreparedKind};
 pub(super) struct OpenedFile {
     /// The file's name in the list.
     pub(super) handle: String,
+    /// The path by which it was opened.
     pub(super) path: Vec<u8>,
+    /// Its path now; `None` if it was removed.
+    pub(super) path_now: Option<Vec<u8>>,
     pub(super) position: u64,
     /// Whether the parent opened the file and this process has not used it yet.
     pub(super) is_inherited: bool,
@@ -23,6 +26,7 @@ impl OpenedFile {
     pub(super) fn new(handle: String, path: Vec<u8>, flags: OpenFlags) -> OpenedFile {
         OpenedFile {
             handle,
+            path_now: Some(path.clone()),
             path,
             position: 0,
             is_inherited: false,
@@ -91,6 +95,20 @@ impl Table {
     pub(super) fn find_mut(&mut self, fd: i64) -> Option<&mut OpenedFile> {
         let (place, _) = self.descriptors.get(&fd)?;
         self.files[*place].as_mut()
+    }
+
+    /// Files at or below this path are at another one now, or nowhere.
+    pub(super) fn moved(&mut self, from: &[u8], to: Option<&[u8]>) {
+        for file in self.files.iter_mut().flatten() {
+            let rest = file
+                .path_now
+                .as_deref()
+                .and_then(|now| now.strip_prefix(from));
+            let rest = rest.filter(|rest| rest.is_empty() || rest.starts_with(b"/"));
+            if let Some(rest) = rest {
+                file.path_now = to.map(|to| [to, rest].concat());
+            }
+        }
     }
 
     pub(super) fn duplicate(&mut self, from: i64, to: i64, closes: bool) {
