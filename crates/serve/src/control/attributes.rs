@@ -8,11 +8,14 @@ use crate::export::{Change, ExportHandle, ExportView};
 /// The name under which the power is cut. The kernel has no such file, and no list names it.
 const POWER: &str = "power";
 
+/// Writes a value to an export's attribute.
+type Write = fn(&ExportHandle, &str) -> Result<(), String>;
+
 /// An attribute that each export has.
 struct DiskAttribute {
     name: &'static str,
     read: fn(&ExportView<'_>) -> String,
-    write: Option<fn(&ExportHandle, &str) -> Result<(), String>>,
+    write: Option<Write>,
 }
 
 /// The attributes of each export, in the order of lists.
@@ -96,7 +99,7 @@ fn flag(is_set: bool) -> String {
 }
 
 fn bytes(sectors: u32) -> String {
-    (u64::from(sectors) * u64::from(SECTOR_SIZE)).to_string()
+    (u64::from(sectors) * SECTOR_SIZE).to_string()
 }
 
 fn disk_attribute(name: &str) -> Option<&'static DiskAttribute> {
