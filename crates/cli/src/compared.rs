@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use blklab_experiment::{Row, Setting};
-use blklab_report::{Comparison, Origin, SameWork, SchedulerRuns, html, json, text};
+use blklab_report::{Comparison, Origin, SchedulerRuns, html, json, text};
 use blklab_tables::Table;
 
-use crate::args::{CompareFormat, ShownArgs, SweepArgs};
+use crate::args::{CompareFormat, ShownArgs, SweepArgs, same_work};
 use crate::failure::Failure;
 use crate::output;
 
@@ -42,26 +42,6 @@ impl Compared {
             settings,
         })
     }
-}
-
-/// Returns rows, by their names, by the work that they do.
-pub(crate) fn same_work<'a>(
-    settings: &[Setting],
-    rows: impl Iterator<Item = &'a str>,
-) -> Vec<SameWork> {
-    let mut parts: Vec<SameWork> = Vec::new();
-    for (index, row) in rows.enumerate() {
-        let setting = settings.iter().find(|setting| setting.label == row);
-        let label = setting.map(Setting::work).unwrap_or_default();
-        match parts.iter_mut().find(|part| part.label == label) {
-            Some(part) => part.rows.push(index),
-            None => parts.push(SameWork {
-                label,
-                rows: vec![index],
-            }),
-        }
-    }
-    parts
 }
 
 /// Checks, before anything runs, that every output can be written to a file of its own.

@@ -11,7 +11,7 @@ use blklab_experiment::{
     NamedFaults, NamedScheduler, Pace, Purpose, Recording, Setting, Tail, Timing, WorkloadSource,
 };
 use blklab_report::tools::Tool;
-use blklab_report::{Comparison, Goal, Goals, Limit, Question};
+use blklab_report::{Comparison, Goal, Goals, Limit, Question, SameWork};
 use blklab_sim::{FileSystemKind, Machine, Replay};
 use blklab_stats::World;
 use blklab_tables::Format;
@@ -22,7 +22,6 @@ use clap::{Args, ValueEnum};
 
 use super::virtual_machine::GuestArgs;
 use super::{count, seed, tool};
-use crate::compared::same_work;
 use crate::failure::Failure;
 
 const REPLAY_EXAMPLES: &str = "\
@@ -538,6 +537,26 @@ impl SweepArgs {
     pub(crate) fn kernel(&self) -> KernelVersion {
         self.kernel.unwrap_or(KernelVersion::DEFAULT)
     }
+}
+
+/// Returns rows, by their names, by the work that they do.
+pub(crate) fn same_work<'a>(
+    settings: &[Setting],
+    rows: impl Iterator<Item = &'a str>,
+) -> Vec<SameWork> {
+    let mut parts: Vec<SameWork> = Vec::new();
+    for (index, row) in rows.enumerate() {
+        let setting = settings.iter().find(|setting| setting.label == row);
+        let label = setting.map(Setting::work).unwrap_or_default();
+        match parts.iter_mut().find(|part| part.label == label) {
+            Some(part) => part.rows.push(index),
+            None => parts.push(SameWork {
+                label,
+                rows: vec![index],
+            }),
+        }
+    }
+    parts
 }
 
 fn trace_help() -> String {

@@ -16,7 +16,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 pub(crate) use compare::{
     CompareArgs, CompareFormat, HostArgs, ModelArgs, PaceArgs, RealWorld, ReplayArgs, ReportArgs,
-    RunArgs, RunFormat, ShownArgs, SweepArgs, TableArgs, WorkArgs, WorldArg,
+    RunArgs, RunFormat, ShownArgs, SweepArgs, TableArgs, WorkArgs, WorldArg, same_work,
 };
 pub(crate) use fs::{FsArgs, FsCommand, FsKind, FsLsArgs, FsMkfsArgs};
 pub(crate) use guest::{GuestAnswerArgs, GuestCommand, GuestCommandArgs, GuestScriptArgs};
