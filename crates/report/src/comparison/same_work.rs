@@ -2,20 +2,12 @@
 //! did the same work are judged against each other.
 
 use super::merge::by_part;
+use super::part::SameWork;
 use super::processes::ProcessFigures;
 use super::runs::{Pairs, SchedulerRuns};
 use super::section::Section;
 use super::table::DirectionTable;
 use super::{Comparison, Goals, compare};
-
-/// Rows that did the same work.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SameWork {
-    /// What their work is called, such as `iodepth=4`.
-    pub label: String,
-    /// Their indices.
-    pub rows: Vec<usize>,
-}
 
 impl Comparison {
     /// Judges rows only against those that did the same work, by the goals if there are some.
@@ -95,15 +87,6 @@ fn outcomes_by_work(
         let rows: Vec<SchedulerRuns> = rows.collect();
         Ok(goals.evaluate(&compare(&rows))?.sentence)
     })
-}
-
-impl SameWork {
-    /// Returns a row's name without what all rows of the part have.
-    pub(super) fn short(&self, name: &str) -> String {
-        let own = |word: &&str| !self.label.split(' ').any(|common| common == *word);
-        let words: Vec<&str> = name.split(' ').filter(own).collect();
-        words.join(" ")
-    }
 }
 
 /// A section with the rows of one part, which are called as without what all of them have.

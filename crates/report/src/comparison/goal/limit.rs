@@ -7,7 +7,7 @@ use blklab_stats::Estimate;
 
 use crate::comparison::figure::Metric;
 use crate::comparison::figure_name::FigureName;
-use crate::comparison::same_work::SameWork;
+use crate::comparison::part::{SameWork, name_in_part, position};
 use crate::quantity::{and_list, few_of};
 
 /// A bound on a figure.
@@ -102,33 +102,6 @@ impl Limit {
             false => mean > bound,
         };
         is_beyond || self.inclusive && mean == bound
-    }
-}
-
-/// The part of a row, where rows of one work are several: where each has a work of its own, each
-/// has its whole name.
-fn part_of(index: usize, parts: &[SameWork]) -> Option<&SameWork> {
-    let has_several = parts.len() > 1 && parts.iter().any(|part| part.rows.len() > 1);
-    let mut parts = parts.iter().filter(|_| has_several);
-    parts.find(|part| part.rows.contains(&index))
-}
-
-/// A row's name among those that did the same work.
-fn name_in_part(index: usize, rows: &[String], parts: &[SameWork]) -> String {
-    match part_of(index, parts) {
-        Some(part) => part.short(&rows[index]),
-        None => rows[index].clone(),
-    }
-}
-
-/// The row that a row is held against by this name: one that did the same work.
-fn position(named: &str, index: usize, rows: &[String], parts: &[SameWork]) -> Option<usize> {
-    match part_of(index, parts) {
-        Some(part) => {
-            let mut rows_of_part = part.rows.iter().copied();
-            rows_of_part.find(|at| part.short(&rows[*at]) == named)
-        }
-        None => rows.iter().position(|name| name == named),
     }
 }
 

@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 
 use super::figure::{Direction, Metric};
 use super::figure_name::{self, FigureName};
+use super::part::SameWork;
 use super::runs::Pairs;
-use super::same_work::SameWork;
 use super::verdict::{Contest, Outcome, sentence};
 use super::{Comparison, noun};
 use crate::quantity::{and_list, few_of};
