@@ -299,6 +299,7 @@ pub(crate) struct SetArgs {
     pub(crate) name: String,
 
     /// Its new value
+    #[arg(allow_negative_numbers = true)]
     pub(crate) value: String,
 }
 
