@@ -96,6 +96,30 @@ pub struct Deadline {
     expired: u64,
 }
 
+/// The direction of the next batch, of those in which requests are queued. Counts how often in a
+/// row writes were passed over, which they are `writes_starved` times.
+#[inline]
+pub(crate) fn next_direction(
+    [reads, writes]: [bool; 2],
+    starved: &mut u32,
+    writes_starved: i64,
+) -> Option<usize> {
+    if reads && writes {
+        let passed_over = *starved;
+        *starved = starved.wrapping_add(1);
+        // The kernel's comparison is unsigned, so a negative limit is never reached.
+        if passed_over < writes_starved as u32 {
+            return Some(READ);
+        }
+    } else if reads {
+        return Some(READ);
+    } else if !writes {
+        return None;
+    }
+    *starved = 0;
+    Some(WRITE)
+}
+
 impl Deadline {
     /// Returns a scheduler without requests and with default tunables.
     pub fn new(_info: &QueueInfo) -> Deadline {
@@ -118,24 +142,9 @@ impl Deadline {
 
     /// The direction of the next batch; `None` if nothing is queued.
     fn choose_direction(&mut self) -> Option<usize> {
-        let (reads, writes) = (!self.fifo[READ].is_empty(), !self.fifo[WRITE].is_empty());
-        if reads {
-            if writes {
-                let passed_over = self.starved;
-                self.starved = self.starved.wrapping_add(1);
-                // The kernel's comparison is unsigned, so a negative limit is never reached.
-                if passed_over >= self.queue.tunables.at(WRITES_STARVED) as u32 {
-                    self.starved = 0;
-                    return Some(WRITE);
-                }
-            }
-            return Some(READ);
-        }
-        if writes {
-            self.starved = 0;
-            return Some(WRITE);
-        }
-        None
+        let queued = [READ, WRITE].map(|direction| !self.fifo[direction].is_empty());
+        let limit = self.queue.tunables.at(WRITES_STARVED);
+        next_direction(queued, &mut self.starved, limit)
     }
 
     /// The request that starts a batch.

@@ -24,7 +24,7 @@ use blklab_blk::{
 };
 
 use crate::deadline::{
-    DECLARED, FIFO_BATCH, FRONT_MERGES, READ_EXPIRE, WRITE_EXPIRE, WRITES_STARVED,
+    DECLARED, FIFO_BATCH, FRONT_MERGES, READ_EXPIRE, WRITE_EXPIRE, WRITES_STARVED, next_direction,
 };
 use crate::{ElevatorType, StepCosts};
 
@@ -163,24 +163,9 @@ impl MqDeadline {
     /// passed over, even if no batch follows.
     fn choose_direction(&mut self, class: usize) -> Option<usize> {
         let fifo = &self.classes[class].fifo;
-        let (reads, writes) = (!fifo[0].is_empty(), !fifo[1].is_empty());
-        if reads {
-            if writes {
-                let passed_over = self.starved;
-                self.starved = self.starved.wrapping_add(1);
-                // The kernel's comparison is unsigned, so a negative limit is never reached.
-                if passed_over >= self.queue.tunables.at(WRITES_STARVED) as u32 {
-                    self.starved = 0;
-                    return Some(1);
-                }
-            }
-            return Some(0);
-        }
-        if writes {
-            self.starved = 0;
-            return Some(1);
-        }
-        None
+        let queued = [0, 1].map(|direction: usize| !fifo[direction].is_empty());
+        let limit = self.queue.tunables.at(WRITES_STARVED);
+        next_direction(queued, &mut self.starved, limit)
     }
 
     /// The request that starts a batch: the oldest if its deadline has passed or there is none

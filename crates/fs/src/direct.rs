@@ -35,6 +35,7 @@ pub(crate) struct BegunDirect {
 }
 
 impl DirectCall {
+    /// Whether offset, length and buffer are multiples of the `logical_block_size`.
     fn is_aligned(&self) -> bool {
         (self.pos | self.bytes | self.buffer_offset).is_multiple_of(SECTOR_SIZE)
     }

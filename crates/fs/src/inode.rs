@@ -26,6 +26,27 @@ pub enum ReadPath {
     Iomap,
 }
 
+impl ReadPath {
+    /// That of a file system, by whether it maps its files extent by extent.
+    pub(crate) fn of(uses_iomap: bool) -> ReadPath {
+        match uses_iomap {
+            true => ReadPath::Iomap,
+            false => ReadPath::Mpage,
+        }
+    }
+
+    /// From which byte on the rest of a block is zeroed where a file's length goes from `before`
+    /// to `after` bytes: of a file that becomes longer, ext2 does so where it ends then, and xfs
+    /// where it ended (`ext2_setsize`, `xfs_setattr_size`).
+    pub(crate) fn zeroed_from(self, block_bytes: u64, before: u64, after: u64) -> Option<u64> {
+        let end = match self {
+            ReadPath::Iomap => after.min(before),
+            ReadPath::Mpage => after,
+        };
+        (after != before && !end.is_multiple_of(block_bytes)).then_some(end)
+    }
+}
+
 /// What the page cache knows of a file.
 #[derive(Clone, Copy, Debug)]
 pub struct Inode {

@@ -5,7 +5,7 @@ use blklab_blk::{BioFlags, Op};
 use crate::PAGE_BYTES;
 use crate::bio::Bio;
 use crate::error::FsError;
-use crate::inode::{File, Inode, InodeId, ReadPath};
+use crate::inode::{File, Inode, InodeId};
 use crate::page_cache::{FolioId, flag};
 use crate::readahead::MAX_ORDER;
 use crate::reclaim::Origin;
@@ -213,9 +213,7 @@ impl<H: Host> Vfs<H> {
     }
 
     /// Sets a file's length: pages after the end are dropped, and the rest of the last
-    /// block is zeroed, which makes it dirty (`truncate_setsize`, `block_truncate_page`). Of a
-    /// file that becomes longer, ext2 does so where it ends then, and xfs where it ended
-    /// (`ext2_setsize`, `xfs_setattr_size`).
+    /// block is zeroed, which makes it dirty (`truncate_setsize`, `block_truncate_page`).
     pub async fn truncate(&self, inode: InodeId, bytes: u64) {
         let before = self.size_bytes(inode);
         self.cache.borrow_mut().inode_mut(inode).size_bytes = bytes;
@@ -231,12 +229,9 @@ impl<H: Host> Vfs<H> {
             }
         }
         let of = self.inode(inode);
-        let end = match of.read_path {
-            ReadPath::Iomap => bytes.min(before),
-            ReadPath::Mpage => bytes,
-        };
-        if bytes != before && !end.is_multiple_of(of.block_bytes) {
-            self.zero_unless_hole(inode, end).await;
+        let zeroed_from = of.read_path.zeroed_from(of.block_bytes, before, bytes);
+        if let Some(byte) = zeroed_from {
+            self.zero_unless_hole(inode, byte).await;
         }
     }
 

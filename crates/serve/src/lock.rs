@@ -5,15 +5,15 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::fs::{FlockOperation, OFlags, flock, major, minor};
 use rustix::io::Errno;
 
+use crate::patiently;
+
 /// How long a lock is waited for: that of a killed process goes with the last of its I/O.
 const RELEASE_LIMIT: Duration = Duration::from_secs(1);
-/// Between two attempts.
-const RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Locks a file: those who only read it may share it, who changes it has it alone.
 ///
@@ -24,18 +24,13 @@ pub fn lock(file: &File, changes: bool) -> Result<(), String> {
         true => FlockOperation::NonBlockingLockExclusive,
         false => FlockOperation::NonBlockingLockShared,
     };
-    let until = Instant::now() + RELEASE_LIMIT;
-    loop {
-        match flock(file, operation) {
-            // A file system without locks cannot tell who else uses the file.
-            Ok(()) | Err(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(()),
-            Err(Errno::WOULDBLOCK | Errno::INTR) if Instant::now() < until => {
-                std::thread::sleep(RETRY_INTERVAL);
-            }
-            Err(Errno::WOULDBLOCK) => return Err(in_use(holder(file))),
-            Err(error) => return Err(format!("cannot lock: {error}")),
-        }
-    }
+    let locked = patiently(RELEASE_LIMIT, || match flock(file, operation) {
+        // A file system without locks cannot tell who else uses the file.
+        Ok(()) | Err(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS) => Some(Ok(())),
+        Err(Errno::WOULDBLOCK | Errno::INTR) => None,
+        Err(error) => Some(Err(format!("cannot lock: {error}"))),
+    });
+    locked.unwrap_or_else(|| Err(in_use(holder(file))))
 }
 
 /// Opens a file or block device to read and write it; a device so that nobody else uses it, as
@@ -59,19 +54,14 @@ pub(crate) fn open_with(path: &Path, flags: OFlags) -> io::Result<File> {
     let mut options = File::options();
     options.read(true).write(true);
     options.custom_flags(flags.bits() as i32);
-    let until = Instant::now() + RELEASE_LIMIT;
-    loop {
-        match options.open(path) {
-            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
-                if Instant::now() >= until {
-                    let why = "it is mounted, or another program has it alone";
-                    return Err(io::Error::new(error.kind(), why));
-                }
-                std::thread::sleep(RETRY_INTERVAL);
-            }
-            opened => return opened,
-        }
-    }
+    let opened = patiently(RELEASE_LIMIT, || match options.open(path) {
+        Err(error) if error.kind() == io::ErrorKind::ResourceBusy => None,
+        opened => Some(opened),
+    });
+    opened.unwrap_or_else(|| {
+        let why = "it is mounted, or another program has it alone";
+        Err(io::Error::new(io::ErrorKind::ResourceBusy, why))
+    })
 }
 
 fn in_use(holder: Option<u32>) -> String {

@@ -189,11 +189,8 @@ pub(super) fn make(args: &FsArgs, mkfs: &FsMkfsArgs) -> Result<(), Failure> {
         }
     };
     let name = args.image.display();
-    let sized = made.is_err() || image.storage().resize().is_ok();
-    let made = match sized {
-        true => made.and_then(|()| image.commit()),
-        false => Err(FsError::TooBig),
-    };
+    let resize = || image.storage().resize().map_err(|_| FsError::TooBig);
+    let made = made.and_then(|()| resize()).and_then(|()| image.commit());
     if made.is_err() && is_new {
         // The removal is best effort: the message below says why there is no file
         // system.

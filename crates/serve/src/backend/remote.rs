@@ -522,12 +522,16 @@ impl Drop for Remote {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_break_is_counted_once_and_loses_what_was_not_flushed() {
-        let mut durability = Durability {
+    fn unflushed() -> Durability {
+        Durability {
             unflushed: 3,
             ..Durability::default()
-        };
+        }
+    }
+
+    #[test]
+    fn a_break_is_counted_once_and_loses_what_was_not_flushed() {
+        let mut durability = unflushed();
         // Two connections from before: the server died once.
         durability.note_break(0, true);
         assert!(std::mem::take(&mut durability.lost));
@@ -541,10 +545,7 @@ mod tests {
 
     #[test]
     fn a_server_without_a_cache_loses_nothing() {
-        let mut durability = Durability {
-            unflushed: 3,
-            ..Durability::default()
-        };
+        let mut durability = unflushed();
         durability.note_break(0, false);
         assert!(!durability.lost);
     }

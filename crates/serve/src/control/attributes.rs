@@ -1,6 +1,6 @@
 //! An export's attributes, by their names in sysfs.
 
-use blklab_blk::{Attribute, MIN_RQ, NoMerges, Op, SECTOR_SIZE};
+use blklab_blk::{Attribute, MIN_RQ, NoMerges, Op, QueueLimits, SECTOR_SIZE};
 use blklab_elevator::SchedulerChoice;
 
 use crate::export::{Change, ExportHandle, ExportView};
@@ -20,9 +20,7 @@ struct DiskAttribute {
 
 /// The attributes of each export, in the order of lists.
 static DISK_ATTRIBUTES: [DiskAttribute; 17] = [
-    shown("size", |view| {
-        view.disk.queue().limits().capacity_sectors.to_string()
-    }),
+    shown("size", |view| limits(view).capacity_sectors.to_string()),
     shown("ro", |view| flag(view.disk.is_read_only())),
     shown("stat", stat),
     shown("inflight", |view| {
@@ -41,7 +39,7 @@ static DISK_ATTRIBUTES: [DiskAttribute; 17] = [
     },
     DiskAttribute {
         name: "queue/nomerges",
-        read: |view| (view.disk.queue().limits().nomerges as u8).to_string(),
+        read: |view| (limits(view).nomerges as u8).to_string(),
         write: Some(set_nomerges),
     },
     DiskAttribute {
@@ -53,22 +51,22 @@ static DISK_ATTRIBUTES: [DiskAttribute; 17] = [
         write: Some(set_wbt_latency),
     },
     shown("queue/logical_block_size", |view| {
-        bytes(view.disk.queue().limits().logical_block_sectors)
+        bytes(limits(view).logical_block_sectors)
     }),
     shown("queue/max_sectors_kb", |view| {
-        (view.disk.queue().limits().max_sectors / 2).to_string()
+        (limits(view).max_sectors / 2).to_string()
     }),
     shown("queue/max_segments", |view| {
-        view.disk.queue().limits().max_segments.to_string()
+        limits(view).max_segments.to_string()
     }),
     shown("queue/discard_max_bytes", |view| {
-        bytes(view.disk.queue().limits().max_discard_sectors)
+        bytes(limits(view).max_discard_sectors)
     }),
     shown("queue/write_zeroes_max_bytes", |view| {
-        bytes(view.disk.queue().limits().max_write_zeroes_sectors)
+        bytes(limits(view).max_write_zeroes_sectors)
     }),
     shown("queue/write_cache", |view| {
-        let caches = view.disk.queue().limits().write_cache;
+        let caches = limits(view).write_cache;
         let shown = if caches {
             "write back"
         } else {
@@ -76,13 +74,9 @@ static DISK_ATTRIBUTES: [DiskAttribute; 17] = [
         };
         shown.to_string()
     }),
-    shown("queue/fua", |view| flag(view.disk.queue().limits().fua)),
-    shown("queue/rotational", |view| {
-        flag(view.disk.queue().limits().rotational)
-    }),
-    shown("queue/zoned", |view| {
-        view.disk.queue().limits().zoned().to_string()
-    }),
+    shown("queue/fua", |view| flag(limits(view).fua)),
+    shown("queue/rotational", |view| flag(limits(view).rotational)),
+    shown("queue/zoned", |view| limits(view).zoned().to_string()),
 ];
 
 /// An attribute that is only read.
@@ -92,6 +86,10 @@ const fn shown(name: &'static str, read: fn(&ExportView<'_>) -> String) -> DiskA
         read,
         write: None,
     }
+}
+
+fn limits<'a>(view: &'a ExportView<'_>) -> &'a QueueLimits {
+    view.disk.queue().limits()
 }
 
 fn flag(is_set: bool) -> String {
@@ -110,7 +108,7 @@ fn disk_attribute(name: &str) -> Option<&'static DiskAttribute> {
 pub(crate) fn names(view: &ExportView<'_>) -> Vec<String> {
     let fixed = DISK_ATTRIBUTES.iter();
     let mut names: Vec<String> = fixed.map(|known| known.name.to_string()).collect();
-    let zones = view.disk.queue().limits().zone_attributes();
+    let zones = limits(view).zone_attributes();
     names.extend(zones.map(|(name, _)| format!("queue/{name}")));
     if let Some(elevator) = view.disk.queue().elevator() {
         let declared = elevator.tunables().declared();

@@ -5,6 +5,8 @@ use blklab_blk::{IoStatus, Nanos, Submit, Waiter};
 use blklab_fs::NodePages;
 
 use super::{Call, FIRST_SLOT, FileId, FileLayer, Opened, Progress, Submitter, TaskId};
+use crate::cpu::Cpus;
+use crate::disk::Disk;
 use crate::system::System;
 
 impl FileLayer {
@@ -72,11 +74,7 @@ impl System {
         call: (TaskId, &Call),
         who: &Submitter<'_>,
     ) -> (Progress, Nanos) {
-        let files = self.files.as_deref_mut();
-        let files = files.expect("who makes calls has files");
-        let progress = files.call((&mut self.disks, &mut self.cpus), now, call, who);
-        self.call_owners();
-        progress
+        self.in_files(|files, system| files.call(system, now, call, who))
     }
 
     /// Runs a task until its call returns or it sleeps. Returns the CPU time that the
@@ -88,9 +86,18 @@ impl System {
         task: TaskId,
         who: &Submitter<'_>,
     ) -> (Progress, Nanos) {
+        self.in_files(|files, system| files.go_on(system, now, task, who))
+    }
+
+    /// Has a task run in the file layer, and calls the owners of those that it woke.
+    #[inline]
+    fn in_files(
+        &mut self,
+        run: impl FnOnce(&mut FileLayer, (&mut [Disk], &mut Cpus)) -> (Progress, Nanos),
+    ) -> (Progress, Nanos) {
         let files = self.files.as_deref_mut();
         let files = files.expect("who makes calls has files");
-        let progress = files.go_on((&mut self.disks, &mut self.cpus), now, task, who);
+        let progress = run(files, (&mut self.disks, &mut self.cpus));
         self.call_owners();
         progress
     }

@@ -495,18 +495,17 @@ impl Reader {
                 starts.extend(started.map(|started| (&program.name, started, made.line)));
             });
         }
-        let is_first = |name: &ProgramName| starts.iter().all(|(_, started, _)| *started != name);
+        let mut started_by: BTreeMap<&ProgramName, Vec<&ProgramName>> = BTreeMap::new();
+        for (by, started, _) in &starts {
+            started_by.entry(by).or_default().push(started);
+        }
+        let started: BTreeSet<&ProgramName> = starts.iter().map(|start| start.1).collect();
         let names = self.list.programs.iter().map(|program| &program.name);
-        let mut running: BTreeSet<&ProgramName> = names.filter(|name| is_first(name)).collect();
-        loop {
-            let before = running.len();
-            for (by, started, _) in &starts {
-                if running.contains(by) {
-                    running.insert(started);
-                }
-            }
-            if running.len() == before {
-                break;
+        let mut new: Vec<&ProgramName> = names.filter(|name| !started.contains(name)).collect();
+        let mut running = BTreeSet::new();
+        while let Some(name) = new.pop() {
+            if running.insert(name) {
+                new.extend(started_by.get(name).into_iter().flatten());
             }
         }
         match starts.iter().find(|(by, _, _)| !running.contains(by)) {

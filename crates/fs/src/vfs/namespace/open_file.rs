@@ -203,10 +203,7 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
                 size_bytes: attributes.size_bytes,
                 block_bytes: u64::from(mount.fs.block_bytes()),
                 large_folios: uses_iomap,
-                read_path: match uses_iomap {
-                    true => ReadPath::Iomap,
-                    false => ReadPath::Mpage,
-                },
+                read_path: ReadPath::of(uses_iomap),
                 is_device: false,
                 device: mount.drive.readahead,
             };
@@ -487,16 +484,15 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
         // Only zeroes that are written make a file without holes longer.
         let is_filled = size_bytes > attributes.size_bytes && !fs.has_holes();
         // A block of which a part is zeroed is read, whether the file was opened before or not.
-        let block_bytes = u64::from(fs.block_bytes());
-        let ends = [size_bytes, attributes.size_bytes];
-        let has_part = size_bytes != attributes.size_bytes
-            && ends.iter().any(|end| !end.is_multiple_of(block_bytes));
+        let (block_bytes, before) = (u64::from(fs.block_bytes()), attributes.size_bytes);
+        let zeroed_from =
+            ReadPath::of(fs.uses_iomap()).zeroed_from(block_bytes, before, size_bytes);
         let cached = self
             .inodes
             .borrow()
             .get(&place)
             .and_then(|inode| inode.data);
-        let data = match is_filled || has_part {
+        let data = match is_filled || zeroed_from.is_some() {
             true => Some(self.data_of(place, &attributes)),
             false => cached,
         };
