@@ -88,41 +88,6 @@ impl NamedFaults {
     }
 }
 
-/// fio's options for how I/O is done, of which a user may choose the best. All others say what is
-/// asked of a drive: rows that differ in one of them are points of a curve, and none is better than
-/// another.
-const CHOICES: [&str; 29] = [
-    "cgroup",
-    "cgroup_weight",
-    "cmdprio",
-    "cmdprio_bssplit",
-    "cmdprio_class",
-    "cmdprio_percentage",
-    "cpumask",
-    "cpus_allowed",
-    "cpus_allowed_policy",
-    "fadvise_hint",
-    "fallocate",
-    "fixedbufs",
-    "force_async",
-    "hipri",
-    "hipri_percentage",
-    "io_submit_mode",
-    "iodepth_batch",
-    "iodepth_batch_complete_max",
-    "iodepth_batch_complete_min",
-    "iodepth_low",
-    "ioengine",
-    "nonvectored",
-    "nowait",
-    "prio",
-    "prioclass",
-    "registerfiles",
-    "sq_thread_idle",
-    "sqthread_poll",
-    "sqthread_poll_cpu",
-];
-
 impl Setting {
     /// Replaces an option, `KEY=VALUE`, of every job.
     ///
@@ -174,9 +139,7 @@ impl Setting {
     /// Returns what varies of the work that is asked of the drive, such as `iodepth=4`; empty where
     /// only how it is done varies.
     pub fn work(&self) -> String {
-        let is_of_work =
-            |key: &str| fio::option_name(key).is_some_and(|name| !CHOICES.contains(&name));
-        let of_work = self.axes.iter().filter(|(key, _)| is_of_work(key));
+        let of_work = self.axes.iter().filter(|(key, _)| fio::is_work(key));
         let words: Vec<String> = of_work
             .map(|(key, value)| format!("{key}={value}"))
             .collect();

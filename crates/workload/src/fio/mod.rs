@@ -33,7 +33,7 @@ pub use error::{JobError, Note, Position};
 pub use iolog::{Iolog, IologAction, IologEntry, LoggedFile, ReplayOptions};
 pub use job_file::{Environment, Includes, included_files};
 pub use loader::{Override, OverrideWhen};
-pub use options::{has_option, option_name, option_names, option_tables, takes_whole_numbers};
+pub use options::{has_option, is_work, option_names, option_tables, takes_whole_numbers};
 pub use source::{Arguments, JobSource};
 pub use spec::*;
 pub use units::Extent;

@@ -18,6 +18,8 @@ pub(crate) struct FioOption {
     pub help: &'static str,
     /// fio's default.
     pub default: Option<&'static str>,
+    /// Whether the option says what is read and written, and not only the way in which it is done.
+    pub is_work: bool,
     /// The engines that have the option; empty means all.
     pub engines: &'static [&'static str],
     pub order: Order,
@@ -258,13 +260,13 @@ pub(super) fn merge<T: Copy>(target: &mut ByDirection<T>, values: PerDirection<T
     }
 }
 
-/// Declares options. In each row the doc comment is the help; then follow name, alias after `|`,
-/// [`Order`] in brackets, default after `=`, engines after `of`, and after `=>` the [`Values`] and
+/// Declares options. In each row the doc comment is the help; then follow `way` where the option
+/// says only how I/O is done ([`FioOption::is_work`]), name, alias after `|`, [`Order`] in brackets, default after `=`, engines after `of`, and after `=>` the [`Values`] and
 /// optionally the [`Unmodelled`].
 macro_rules! options {
     ($(
         $(#[doc = $help:literal])+
-        $name:literal $(| $alias:literal)? $([$order:ident])? $(= $default:literal)?
+        $($way:ident)? $name:literal $(| $alias:literal)? $([$order:ident])? $(= $default:literal)?
         $(of $engines:expr)? => $values:expr $(, $unmodelled:expr)?;
     )*) => {
         &[$(FioOption {
@@ -272,6 +274,7 @@ macro_rules! options {
             alias: options!(@alias $($alias)?),
             help: concat!($($help),+).trim_ascii(),
             default: options!(@default $($default)?),
+            is_work: options!(@is_work $($way)?),
             engines: options!(@engines $($engines)?),
             order: options!(@order $($order)?),
             values: $values,
@@ -282,6 +285,8 @@ macro_rules! options {
     (@alias $alias:literal) => { Some($alias) };
     (@default) => { None };
     (@default $default:literal) => { Some($default) };
+    (@is_work) => { true };
+    (@is_work way) => { false };
     (@engines) => { &[] };
     (@engines $engines:expr) => { $engines };
     (@unmodelled) => { None };

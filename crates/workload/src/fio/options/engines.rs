@@ -83,30 +83,30 @@ fn same_options(one: &str, other: &str) -> bool {
 
 pub(super) static OPTIONS: &[FioOption] = options! {
     /// The share of I/Os with a priority of their own.
-    "cmdprio_percentage" of COMMAND_PRIORITY => Counts(PERCENT, Sets(|job, percent| {
+    way "cmdprio_percentage" of COMMAND_PRIORITY => Counts(PERCENT, Sets(|job, percent| {
         merge(&mut job.engine.command_percent, percent)
     }));
     /// The class of that priority: 1 real time, 2 best effort, 3 idle; real time if not given.
-    "cmdprio_class" of COMMAND_PRIORITY
+    way "cmdprio_class" of COMMAND_PRIORITY
         => Counts(1..=3, Sets(|job, class| merge(&mut job.engine.command_class, class)));
     /// The level of that priority, 0 the highest.
-    "cmdprio" of COMMAND_PRIORITY
+    way "cmdprio" of COMMAND_PRIORITY
         => Counts(0..=7, Sets(|job, level| merge(&mut job.engine.command_level, level)));
     /// Shares and priorities by the size of the block.
-    "cmdprio_bssplit" of COMMAND_PRIORITY
+    way "cmdprio_bssplit" of COMMAND_PRIORITY
         => Text(Sets(|job, text| job.engine.command_split = text));
     /// Reap completions from the ring.
     "userspace_reap" of LIBAIO => Switch(Meaningless);
     /// Poll for completions.
-    "hipri" of POLLED => Switch(Sets(|job, on| job.engine.polled = on)),
+    way "hipri" of POLLED => Switch(Sets(|job, on| job.engine.polled = on)),
         Unmodelled::Setting {
             but: "io_uring and io_uring_cmd without sqthread_poll",
             applies: |spec| spec.polled && (spec.submission_thread || !spec.engine.is_io_uring()),
         };
     /// Poll for this share of the completions, in percent.
-    "hipri_percentage" of &["pvsync2"] => Count(PERCENT, NotSimulated);
+    way "hipri_percentage" of &["pvsync2"] => Count(PERCENT, NotSimulated);
     /// An I/O that would have to wait fails with EAGAIN, or goes to a worker of io_uring.
-    "nowait" of NOWAIT => Flag(Sets(|job, on| job.engine.nowait = on)), Unmodelled::Work {
+    way "nowait" of NOWAIT => Flag(Sets(|job, on| job.engine.nowait = on)), Unmodelled::Work {
         would: "fail each I/O through the page cache that would have to wait",
         instead: "leave it out, or give direct=1",
         applies: |spec| !spec.direct && spec.nowait,
@@ -114,29 +114,29 @@ pub(super) static OPTIONS: &[FioOption] = options! {
     /// Drop pages from the cache after the I/O.
     "uncached" of UNCACHED => Count(ANY, NotSimulated);
     /// Register buffers with the kernel.
-    "fixedbufs" of URING => Switch(Sets(|job, on| job.engine.registered_buffers = on));
+    way "fixedbufs" of URING => Switch(Sets(|job, on| job.engine.registered_buffers = on));
     /// Leave buffers as they come from the kernel, as fio's `t/io_uring` does; not an option of
     /// fio's own.
     "untouched_buffers" of URING
         => Switch(Sets(|job, on| job.engine.untouched_buffers = on));
     /// Register files with the kernel.
-    "registerfiles" of URING => Switch(Sets(|job, on| job.engine.registered_files = on));
+    way "registerfiles" of URING => Switch(Sets(|job, on| job.engine.registered_files = on));
     /// A thread of the kernel submits.
-    "sqthread_poll" of SUBMITTED => Switch(Sets(|job, on| job.engine.submission_thread = on)),
+    way "sqthread_poll" of SUBMITTED => Switch(Sets(|job, on| job.engine.submission_thread = on)),
         Unmodelled::Setting {
             but: "io_uring and io_uring_cmd",
             applies: |spec| spec.submission_thread && !spec.engine.is_io_uring(),
         };
     /// That thread sleeps after this many milliseconds without work, 0 for the kernel's second;
     /// not an option of fio's own.
-    "sq_thread_idle" of URING
+    way "sq_thread_idle" of URING
         => Count(ANY, Sets(|job, ms| job.engine.submission_thread_idle_ms = ms));
     /// The CPU of the kernel's submission thread.
-    "sqthread_poll_cpu" of URING => Count(ANY, NotSimulated);
+    way "sqthread_poll_cpu" of URING => Count(ANY, NotSimulated);
     /// Submit I/O without vectors.
-    "nonvectored" of URING => Signed(-1..=i32::MAX as i64, Meaningless);
+    way "nonvectored" of URING => Signed(-1..=i32::MAX as i64, Meaningless);
     /// One I/O of this many goes to a worker at once.
-    "force_async" of URING => Count(ANY, Sets(|job, n| job.engine.force_async_every = n));
+    way "force_async" of URING => Count(ANY, Sets(|job, n| job.engine.force_async_every = n));
     /// The kind of commands passed through.
     "cmd_type" of URING => Word(&["nvme"], Meaningless);
     /// Reads go past the drive's cache.

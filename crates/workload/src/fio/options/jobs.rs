@@ -118,23 +118,23 @@ pub(super) static OPTIONS: &[FioOption] = options! {
         ("identical", |job| job.spec.sequencer = Sequencer::Identical),
     ]);
     /// How I/O is submitted.
-    "ioengine" = "psync" => Text(Checks(|job, text| engines::choose(job, text.trim())));
+    way "ioengine" = "psync" => Text(Checks(|job, text| engines::choose(job, text.trim())));
     /// I/Os that the job keeps in flight.
     "iodepth" = "1" => Count(POSITIVE, Sets(|job, n| job.spec.io_depth = n));
     /// I/Os submitted at once; 0: as many as fit.
-    "iodepth_batch" | "iodepth_batch_submit" = "1"
+    way "iodepth_batch" | "iodepth_batch_submit" = "1"
         => Count(ANY, Sets(|job, n| job.spec.batch_submit = n));
     /// Completions to wait for at once.
-    "iodepth_batch_complete_min" | "iodepth_batch_complete" = "1"
+    way "iodepth_batch_complete_min" | "iodepth_batch_complete" = "1"
         => Count(ANY, Sets(|job, n| job.spec.batch_complete_min = n));
     /// Completions to take at once; not less than to wait for.
-    "iodepth_batch_complete_max" => Count(ANY, Sets(|job, n| job.spec.batch_complete_max = n));
+    way "iodepth_batch_complete_max" => Count(ANY, Sets(|job, n| job.spec.batch_complete_max = n));
     /// Once the queue was full, let it drain to this depth before it is filled again; 0: never.
-    "iodepth_low" => Count(ANY, Sets(|job, n| job.spec.io_depth_low = n));
+    way "iodepth_low" => Count(ANY, Sets(|job, n| job.spec.io_depth_low = n));
     /// Hold an I/O back while one that overlaps it is in flight.
     "serialize_overlap" => Flag(Sets(|job, on| job.spec.serialize_overlap = on));
     /// Who submits: the job, or threads of its own.
-    "io_submit_mode" => OneOf(&[
+    way "io_submit_mode" => OneOf(&[
         ("inline", |job| job.spec.offload = false),
         ("offload", |job| job.spec.offload = true),
     ]), Unmodelled::Work {
@@ -207,7 +207,7 @@ pub(super) static OPTIONS: &[FioOption] = options! {
     /// How many files are open at once.
     "openfiles" => Count(ANY, Sets(|job, n| job.spec.open_files = n));
     /// How files get their blocks before the job starts.
-    "fallocate" => OneOf(&[
+    way "fallocate" => OneOf(&[
         ("none", |job| job.spec.fallocate = Fallocate::None),
         ("native", |job| job.spec.fallocate = Fallocate::Native),
         ("posix", |job| job.spec.fallocate = Fallocate::Posix),
@@ -217,7 +217,7 @@ pub(super) static OPTIONS: &[FioOption] = options! {
         ("1", |job| job.spec.fallocate = Fallocate::Posix),
     ]);
     /// What the kernel is told about accesses to come.
-    "fadvise_hint" = "1" => OneOf(&[
+    way "fadvise_hint" = "1" => OneOf(&[
         ("0", |job| job.spec.fadvise_hint = FadviseHint::None),
         ("1", |job| job.spec.fadvise_hint = FadviseHint::ByPattern),
         ("random", |job| job.spec.fadvise_hint = FadviseHint::Random),
@@ -412,9 +412,9 @@ pub(super) static OPTIONS: &[FioOption] = options! {
     /// The processes' CPU priority.
     "nice" => Signed(-20..=19, Meaningless);
     /// The level of the processes' I/O priority, 0 the highest.
-    "prio" => Count(0..=7, Sets(|job, level| job.priority().level = level as u8));
+    way "prio" => Count(0..=7, Sets(|job, level| job.priority().level = level as u8));
     /// The class of the processes' I/O priority: 1 real time, 2 best effort, 3 idle.
-    "prioclass" => Count(0..=3, Sets(|job, class| job.priority().class = class as u8));
+    way "prioclass" => Count(0..=3, Sets(|job, class| job.priority().class = class as u8));
     /// Pause this long between blocks.
     "thinktime" => Time(Microseconds, Sets(|job, us| job.spec.think.pause_us = us));
     /// How much of the pause keeps the CPU busy.
@@ -491,14 +491,14 @@ pub(super) static OPTIONS: &[FioOption] = options! {
         applies: |spec| spec.direct && spec.pre_read,
     };
     /// The CPUs of the job, as a mask.
-    "cpumask" => Count(ANY, Sets(|job, mask| job.spec.cpus = lists::cpus_of_mask(mask)));
+    way "cpumask" => Count(ANY, Sets(|job, mask| job.spec.cpus = lists::cpus_of_mask(mask)));
     /// The CPUs of the job.
-    "cpus_allowed" => OptionalText(Checks(|job, text| {
+    way "cpus_allowed" => OptionalText(Checks(|job, text| {
         job.spec.cpus = lists::cpus(&text)?;
         Ok(())
     }));
     /// Whether processes share the CPUs or have one each.
-    "cpus_allowed_policy" [First] => OneOf(&[
+    way "cpus_allowed_policy" [First] => OneOf(&[
         ("shared", |job| job.spec.cpus_split = false),
         ("split", |job| job.spec.cpus_split = true),
     ]);
@@ -655,11 +655,11 @@ pub(super) static OPTIONS: &[FioOption] = options! {
         "write that work as jobs",
     );
     /// The control group of the job's processes.
-    "cgroup" => Text(Sets(|job, text| job.spec.cgroup = Some(text)));
+    way "cgroup" => Text(Sets(|job, text| job.spec.cgroup = Some(text)));
     /// Keep the control group after the job.
     "cgroup_nodelete" => Flag(Meaningless);
     /// The control group's weight.
-    "cgroup_weight" => Count(100..=1000, Sets(|job, weight| job.spec.cgroup_weight = Some(weight)));
+    way "cgroup_weight" => Count(100..=1000, Sets(|job, weight| job.spec.cgroup_weight = Some(weight)));
     /// The user that the job runs as.
     "uid" => Count(ANY, Meaningless);
     /// The group that the job runs as.

@@ -41,12 +41,18 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
 
 /// Whether fio has a job option `name`.
 pub fn has_option(name: &str) -> bool {
-    option_name(name).is_some()
+    find(name).is_some()
 }
 
 /// Returns the name of fio's job option that has this name or alias.
-pub fn option_name(name: &str) -> Option<&'static str> {
+pub(crate) fn option_name(name: &str) -> Option<&'static str> {
     find(name).map(|option| option.name)
+}
+
+/// Whether fio's job option of this name or alias changes what is read and written, and not only
+/// the way in which it is done. An engine or a batch is a way: work done in two ways is comparable.
+pub fn is_work(name: &str) -> bool {
+    find(name).is_some_and(|option| option.is_work)
 }
 
 /// Whether fio's job option of this name or alias takes whole numbers, with or without a unit.
