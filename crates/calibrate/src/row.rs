@@ -103,6 +103,23 @@ impl Row {
         matches!(self.rw.as_str(), "randrw" | "rw" | "readwrite")
     }
 
+    /// What is wrong if rate and latency contradict the depth: by Little's law their product is
+    /// the number of I/Os in flight. A tenth is left to how they were rounded and when they were
+    /// counted.
+    pub(crate) fn too_many_in_flight(&self) -> Option<String> {
+        let most = u64::from(self.iodepth) * u64::from(self.processes);
+        let latency_us = self.measured.lat_mean_us?;
+        let iops = self.measured.iops;
+        let in_flight = iops * latency_us / 1e6;
+        (in_flight > 1.1 * most as f64).then(|| {
+            let (processes, depth) = (self.processes, self.iodepth);
+            format!(
+                "{iops} I/Os a second of {latency_us} us each are {in_flight:.1} in flight, where \
+                 {processes} processes at depth {depth} have {most} at most"
+            )
+        })
+    }
+
     fn field(&self, name: &str) -> Option<String> {
         Some(match name {
             "study" => self.study.clone(),
