@@ -72,6 +72,24 @@ fn a_note_is_in_the_report() {
     assert!(text.contains(&format!("\nnote: {note}")), "{text}");
 }
 
+#[test]
+fn settings_of_a_cache_that_nobody_uses_are_said_to_change_nothing() {
+    let place = Place::new();
+    place.file("direct.fio", "[d]\nfilename=/dev/x\nsize=1m\ndirect=1\n");
+    let note = "vm settings change nothing";
+    for (options, has_note) in [
+        (&["--sysctl", "vm.dirty_ratio=10"][..], true),
+        (&["--memory", "1G"], true),
+        (&["--read-ahead-kb", "64"], true),
+        (&["--fs", "ext2"], false),
+        (&[], false),
+    ] {
+        let args = [&["run", "direct.fio"][..], options].concat();
+        let err = place.blklab(&args).ok().err;
+        assert_eq!(err.contains(note), has_note, "{options:?}: {err}");
+    }
+}
+
 /// Document 003: readahead makes a program that reads in order several times as fast, though
 /// the drive reads ahead of it as well.
 #[test]

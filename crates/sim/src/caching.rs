@@ -208,6 +208,19 @@ fn settings(memory_pages: u64) -> Settings {
 }
 
 impl Caching {
+    /// What is said where something was set, and no job uses the page cache.
+    pub(crate) fn unused_note(&self) -> Option<String> {
+        let unset = Caching {
+            file_system: self.file_system,
+            ..Caching::default()
+        };
+        (*self != unset).then(|| {
+            "all I/O is direct: no page is cached, and memory, read_ahead_kb and vm settings \
+             change nothing"
+                .to_string()
+        })
+    }
+
     /// The same with so much memory.
     ///
     /// # Errors

@@ -275,6 +275,7 @@ impl Started {
             started.add_file_layer((setup, job), &files, memory)?;
         } else {
             started.notes.extend(memory.unused_note());
+            started.notes.extend(setup.caching.unused_note());
         }
         let discards = |spec: &JobSpec| spec.pattern.does(Direction::Trim);
         if job.jobs.iter().any(discards) {
