@@ -63,10 +63,9 @@ impl Parser {
         let sectors = whole_sectors(&mut at, "Size")?;
         let sectors = checked_extent(sector, sectors, size)?;
         let record = TraceRecord::new(at_ns, device, op, sector, sectors);
-        // Some hosts did not measure the response time and left it empty or wrote 0.
-        Ok(match at.rest().trim().parse::<u64>() {
-            Ok(ticks) if ticks > 0 => Parsed::Timed(record, ticks.saturating_mul(TICK_NS)),
-            _ => Parsed::Record(record),
+        Ok(match response_ticks(at)? {
+            0 => Parsed::Record(record),
+            ticks => Parsed::Timed(record, ticks.saturating_mul(TICK_NS)),
         })
     }
 
@@ -84,6 +83,20 @@ impl Parser {
                 Ok(())
             }
         }
+    }
+}
+
+/// Reads the last column. Some hosts did not measure the response time and left it empty or wrote
+/// 0, which is 0 here.
+fn response_ticks(mut at: Cursor<'_>) -> Result<u64, Fault> {
+    if at.rest().trim().is_empty() {
+        return Ok(0);
+    }
+    let expected = "a whole number of 100 ns, or nothing";
+    let ticks = number(&mut at, "ResponseTime", expected)?;
+    match at.rest().trim() {
+        "" => Ok(ticks),
+        _ => Err(cell_fault(at, "after ResponseTime", "the line's end")),
     }
 }
 

@@ -351,6 +351,14 @@ fn errors_name_file_line_column_field_and_what_is_right() {
         ),
         ("1,hm,0,Read,0,0,1", "Size: found \"0,1\""),
         (
+            "1,hm,0,Read,0,512,fast",
+            "ResponseTime: found \"fast\", expected a whole number of 100 ns",
+        ),
+        (
+            "1,hm,0,Read,0,512,1,2",
+            "after ResponseTime: found \"2\", expected the line's end",
+        ),
+        (
             "1,hm,0,Read,0,-512,1",
             "Size: found \"-512\", expected a number of bytes",
         ),
