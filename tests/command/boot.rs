@@ -106,6 +106,30 @@ fn an_emmc_has_boot_areas_and_rpmb() {
 }
 
 /// Mounts the `/sys` of a machine on `mnt`; `None` where this machine does not let us.
+/// Minors are counted over the disks of all hosts, boot areas included.
+#[test]
+fn an_sd_card_beside_an_emmc_has_a_disk() {
+    let place = Place::new();
+    let emmc = include_str!("../../boards/emmc.toml");
+    let card = "\n[[device]]\nname = \"0000:00:1d.0\"\nfolder = \"pci0000:00\"\nbus = \"pci\"\n\
+                class = \"0x080501\"\n[device.controller]\ncapabilities = \"0x057834b4\"\n\
+                version = 2\n[device.card]\nname = \"SD\"\nsize_mib = 64\nmanufacturer = 1\n\
+                customer = 2\nserial = 3\nyear = 2020\nmonth = 4\n";
+    place.file("two.toml", &format!("{emmc}{card}"));
+    let boot = place.blklab(&["boot", "two.toml"]).ok().out;
+    assert!(!boot.contains("failed"), "{boot}");
+    let tree = place.blklab(&["boot", "two.toml", "--tree"]).ok().out;
+    for disk in [
+        "mmcblk0 ->",
+        "mmcblk0boot0 ->",
+        "mmcblk0boot1 ->",
+        "mmcblk1 ->",
+    ] {
+        assert!(tree.contains(disk), "{disk}: {tree}");
+    }
+    assert!(tree.contains("179:768"), "{tree}");
+}
+
 fn mount<'a>(place: &'a Place, board: &str) -> Option<Mounted<'a>> {
     std::fs::create_dir(place.path("mnt")).expect("a folder");
     let said = format!("/sys of {board} is mounted on mnt\n");

@@ -1,9 +1,13 @@
 //! What is on a machine's buses: the descriptions in `boards/`.
 
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+
 use blklab_description::{
     KeyType, ReadError, Shipped, SpecError, Table, flag, keys, parsed, read, shipped, text, whole,
 };
 use blklab_device_model::{BusType, MatchId, Partition, PciId};
+use blklab_mmc::block::MINORS;
 use blklab_mmc::sdhci::ControllerSpec;
 
 /// The machine as its device tree and its PCI bus tell.
@@ -105,7 +109,7 @@ keys! {
         /// Whether it has the modes of UHS-I.
         pub uhs: bool = flag().or(false);
         /// What lies on it.
-        pub partitions: Vec<Partition> => read_partitions(table)?;
+        pub partitions: Vec<Partition> => read_partitions(table, size_mib)?;
     }
 }
 
@@ -145,7 +149,7 @@ keys! {
         /// The month of that.
         pub month: u32 = whole(1..=12);
         /// What lies on it.
-        pub partitions: Vec<Partition> => read_partitions(table)?;
+        pub partitions: Vec<Partition> => read_partitions(table, size_mib)?;
     }
 }
 
@@ -229,7 +233,8 @@ impl Board {
             let description = root.key("description", "A line of help.", text())?;
             let cpus = whole(1..=CPUS_MAX).or(1);
             let cpus = root.key("cpus", "How many CPUs it has.", cpus)?;
-            let devices = root.read_each("device", read_device)?;
+            let names = RefCell::default();
+            let devices = root.read_each("device", |table| read_device(table, &names))?;
             root.finish()?;
             Ok(Board {
                 description,
@@ -240,8 +245,15 @@ impl Board {
     }
 }
 
-fn read_device(table: &Table<'_>) -> Result<Device, ReadError> {
-    let name = table.key("name", "Its name.", text())?;
+/// Reads a device; `names` are those of the devices before it.
+fn read_device(table: &Table<'_>, names: &RefCell<BTreeSet<String>>) -> Result<Device, ReadError> {
+    let of_file = parsed("a name without /", |text: &str| {
+        (!text.is_empty() && !text.contains('/')).then(|| text.to_owned())
+    });
+    let name: String = table.key("name", "Its name.", of_file)?;
+    if !names.borrow_mut().insert(name.clone()) {
+        return Err(table.wrong("name", "legal is one that no device before it has"));
+    }
     let folder = table.key("folder", "Its folder.", text().or("platform".to_owned()))?;
     let bus = table.key("bus", "Its bus.", text().or("platform".to_owned()))?;
     let sdhci = table.read_if_any("controller", read_controller)?;
@@ -308,6 +320,10 @@ fn read_controller(table: &Table<'_>) -> Result<ControllerSpec, ReadError> {
         let legal = "legal is one with a base clock in bits 8 to 13";
         return Err(table.wrong("capabilities", legal));
     }
+    if keys.capabilities >> 24 & 7 == 0 {
+        let legal = "legal is one with a voltage in bits 24 to 26";
+        return Err(table.wrong("capabilities", legal));
+    }
     Ok(ControllerSpec {
         capabilities: keys.capabilities,
         max_current: 0,
@@ -316,8 +332,22 @@ fn read_controller(table: &Table<'_>) -> Result<ControllerSpec, ReadError> {
     })
 }
 
-fn read_partitions(table: &Table<'_>) -> Result<Vec<Partition>, ReadError> {
-    let read = table.read_each("partition", PartitionKeys::read)?;
+fn read_partitions(table: &Table<'_>, size_mib: u32) -> Result<Vec<Partition>, ReadError> {
+    let sectors = u64::from(size_mib) << 11;
+    let number = Cell::new(0);
+    let read = table.read_each("partition", |table| {
+        let keys = PartitionKeys::read(table)?;
+        number.set(number.get() + 1);
+        if number.get() >= MINORS {
+            let legal = format!("legal are {} partitions at most", MINORS - 1);
+            return Err(table.wrong("start", legal));
+        }
+        if keys.start + keys.size_sectors > sectors {
+            let legal = format!("legal is an end within the card's {sectors} sectors");
+            return Err(table.wrong("size_sectors", legal));
+        }
+        Ok(keys)
+    })?;
     let numbered = (1..).zip(read).map(|(number, keys)| Partition {
         number,
         start: keys.start,
@@ -362,7 +392,23 @@ mod tests {
                 "0x05780034",
                 "m.toml:6: `device.controller.capabilities`",
             ),
+            (
+                "0x057834b4",
+                "0x007834b4",
+                "m.toml:6: `device.controller.capabilities`",
+            ),
             ("month = 4", "month = 13", "m.toml:15: `device.card.month`"),
+            ("fe340000.mmc", "a/b", "m.toml:3: `device.name`"),
+            (
+                "month = 4",
+                "month = 4\n[[device.card.partition]]\nstart = 131000\nsize_sectors = 73",
+                "m.toml:18: `device.card.partition.size_sectors`",
+            ),
+            (
+                "month = 4",
+                "month = 4\n[[device]]\nname = \"fe340000.mmc\"",
+                "m.toml:17: `device.name`",
+            ),
             (
                 "\"SD\"",
                 "\"much too long\"",

@@ -150,7 +150,8 @@ impl Model {
         let bdi = self.add_device(DeviceDeclaration {
             class: Some("bdi"),
             ..DeviceDeclaration::new(format!("{major}:{minor}"), Parent::Virtual)
-        })?;
+        });
+        let bdi = bdi.inspect_err(|_| self.remove_device(device))?;
         if let (Some(of), Some(to)) = (self.kobject_of(device), self.kobject_of(bdi)) {
             self.sysfs.link(of, "bdi", to);
             if let Some(above) = above {
@@ -167,7 +168,12 @@ impl Model {
         let debug = self.sysfs.add(debug, "block");
         let debug = self.sysfs.add(debug, &disk.name);
         self.sysfs.set_all(debug, &disk.debug);
-        let mut partitions = Vec::with_capacity(disk.partitions.len());
+        let mut added = AddedDisk {
+            device,
+            bdi,
+            partitions: Vec::with_capacity(disk.partitions.len()),
+            debug,
+        };
         for partition in &disk.partitions {
             let number = partition.number;
             // A name that ends in a digit gets a letter in between.
@@ -176,7 +182,7 @@ impl Model {
                 false => "",
             };
             let name = format!("{}{between}{number}", disk.name);
-            partitions.push(self.add_device(DeviceDeclaration {
+            let partition = self.add_device(DeviceDeclaration {
                 class: Some("block"),
                 node: Some((major, minor + number, name.clone())),
                 kind: Some("partition"),
@@ -184,17 +190,15 @@ impl Model {
                 attributes: partition_attributes(disk, partition),
                 silent: true,
                 ..DeviceDeclaration::new(name, Parent::Device(device))
-            })?);
+            });
+            added
+                .partitions
+                .push(partition.inspect_err(|_| self.remove_disk(&added))?);
         }
-        for &id in [device].iter().chain(&partitions) {
+        for &id in [device].iter().chain(&added.partitions) {
             self.send_of(id, Action::Add, &[]);
         }
-        Ok(AddedDisk {
-            device,
-            bdi,
-            partitions,
-            debug,
-        })
+        Ok(added)
     }
 
     /// Shows a disk's hardware queues (`blk_mq_sysfs_register`).

@@ -10,7 +10,7 @@ use blklab_device_model::{
     HardwareQueue, MatchId, Model, ModelError, Parent, Partition, ProbeError, Rest,
 };
 
-use crate::block::{Area, MAJOR, MINORS, QUEUE_DEPTH, Queue, QueueLimits};
+use crate::block::{Area, MAJOR, MINORS, Outcome, QUEUE_DEPTH, Queue, QueueLimits};
 use crate::core::Core;
 use crate::host::Host;
 
@@ -39,9 +39,18 @@ pub struct HostDevice {
     led: Cell<Option<DeviceId>>,
     wakeup: Cell<Option<DeviceId>>,
     card: Cell<Option<DeviceId>>,
-    disks: RefCell<Vec<AddedDisk>>,
+    disks: RefCell<Vec<NumberedDisk>>,
     queues: RefCell<Vec<Queue>>,
-    rpmb: Cell<Option<DeviceId>>,
+    /// RPMB's character device, and its number among those of all hosts (`mmc_rpmb_ida`).
+    rpmb: Cell<Option<(u32, DeviceId)>>,
+    /// How requests ended that were under way when their disk went.
+    last_outcomes: RefCell<Vec<(u32, Outcome)>>,
+}
+
+/// A disk, and its number among those of all hosts (`mmc_blk_ida`), of which its minors come.
+struct NumberedDisk {
+    number: u32,
+    added: AddedDisk,
 }
 
 impl HostDevice {
@@ -53,6 +62,12 @@ impl HostDevice {
     /// The queues of its card's areas, the user area first.
     pub fn queues(&self) -> &RefCell<Vec<Queue>> {
         &self.queues
+    }
+
+    /// How requests ended that were under way when their disk went, since the last call: tags and
+    /// outcomes.
+    pub fn take_last_outcomes(&self) -> Vec<(u32, Outcome)> {
+        self.last_outcomes.take()
     }
 
     fn name(&self) -> String {
@@ -132,12 +147,39 @@ impl HostDevice {
         self.spend(model);
     }
 
-    /// Adds the disks of the card's areas (`mmc_blk_probe`).
+    /// Removes what belongs to the host itself.
+    fn remove_devices(&self, model: &mut Model) {
+        if let Some(id) = self.device.take() {
+            model.remove_device(id);
+        }
+        if let Some(led) = self.led.take() {
+            model.send_of(led, Action::Change, &trigger("none"));
+            model.remove_device(led);
+        }
+        if let Some(wakeup) = self.wakeup.take() {
+            model.remove_device(wakeup);
+        }
+    }
+
+    /// Adds the disks of the card's areas, all of them or none (`mmc_blk_probe`).
     fn add_disks(
         &self,
         model: &mut Model,
         card: DeviceId,
-        rpmb_major: u32,
+        hosts: &Hosts,
+    ) -> Result<(), ProbeError> {
+        let added = self.add_areas(model, card, hosts);
+        if added.is_err() {
+            self.remove_disks(model);
+        }
+        added
+    }
+
+    fn add_areas(
+        &self,
+        model: &mut Model,
+        card: DeviceId,
+        hosts: &Hosts,
     ) -> Result<(), ProbeError> {
         let failed = |error: ModelError| ProbeError::Failed(error.to_string());
         let mut core = self.core.borrow_mut();
@@ -152,13 +194,14 @@ impl HostDevice {
         for area in areas {
             let name = format!("mmcblk{index}{}", area.suffix);
             if area.is_rpmb {
+                let number = hosts.first_free_rpmb();
                 let declaration = DeviceDeclaration {
                     bus: Some(BusType::MMC_RPMB.name),
-                    node: Some((rpmb_major, index, name.clone())),
+                    node: Some((hosts.rpmb_major.get(), number, name.clone())),
                     ..DeviceDeclaration::new(name, Parent::Device(card))
                 };
-                self.rpmb
-                    .set(Some(model.add_device(declaration).map_err(failed)?));
+                let device = model.add_device(declaration).map_err(failed)?;
+                self.rpmb.set(Some((number, device)));
                 continue;
             }
             let Some(queue) = Queue::new(&core, area) else {
@@ -166,10 +209,11 @@ impl HostDevice {
             };
             let is_main = area.suffix.is_empty();
             let of_blocks = limits.queue(area.sectors, model.cpus());
+            let number = hosts.first_free_disk();
             let disk = Disk {
                 name,
                 major: MAJOR,
-                first_minor: (index + self.queues.borrow().len() as u32) * MINORS,
+                first_minor: number * MINORS,
                 minors: MINORS,
                 size_sectors: area.sectors,
                 read_only: queue.is_read_only() || !is_main,
@@ -193,7 +237,7 @@ impl HostDevice {
             let parent = Parent::Device(main.unwrap_or(card));
             let added = model.add_disk(parent, &disk).map_err(failed)?;
             main.get_or_insert(added.device);
-            self.disks.borrow_mut().push(added);
+            self.disks.borrow_mut().push(NumberedDisk { number, added });
             self.queues.borrow_mut().push(queue);
         }
         Ok(())
@@ -208,20 +252,26 @@ impl HostDevice {
     /// Areas lie below the user area's disk and go before it; that one goes with its own
     /// area in use (`mmc_blk_remove`).
     fn remove_disks(&self, model: &mut Model) {
-        if let Some(rpmb) = self.rpmb.take() {
+        if let Some((_, rpmb)) = self.rpmb.take() {
             model.remove_device(rpmb);
         }
-        self.queues.borrow_mut().clear();
+        for mut queue in self.queues.take() {
+            // What was under way ends before its queue goes (`mmc_cleanup_queue`).
+            queue.complete_work(&mut self.core.borrow_mut());
+            self.last_outcomes
+                .borrow_mut()
+                .extend(queue.take_outcomes());
+        }
         let disks = self.disks.take();
         let Some((main, areas)) = disks.split_first() else {
             return;
         };
         for disk in areas.iter().rev() {
-            model.remove_disk(disk);
+            model.remove_disk(&disk.added);
         }
         // A card that is gone takes no switch, and needs none.
         let _ = self.core.borrow_mut().switch_partition(0);
-        model.remove_disk(main);
+        model.remove_disk(&main.added);
     }
 }
 
@@ -298,6 +348,25 @@ impl Hosts {
         (0..).find(|index| !taken(index)).unwrap_or(0)
     }
 
+    /// The lowest number that no disk of any host has.
+    fn first_free_disk(&self) -> u32 {
+        let devices = self.devices.borrow();
+        let of_host = |host: &Rc<HostDevice>, number| {
+            let disks = host.disks.borrow();
+            disks.iter().any(|disk| disk.number == number)
+        };
+        let taken = |number: &u32| devices.values().any(|host| of_host(host, *number));
+        (0..).find(|number| !taken(number)).unwrap_or(0)
+    }
+
+    /// The lowest number that no host's RPMB has.
+    fn first_free_rpmb(&self) -> u32 {
+        let devices = self.devices.borrow();
+        let rpmbs = || devices.values().filter_map(|host| host.rpmb.get());
+        let taken = |number: &u32| rpmbs().any(|(taken, _)| taken == *number);
+        (0..).find(|number| !taken(number)).unwrap_or(0)
+    }
+
     fn of_card(&self, name: &str) -> Option<Rc<HostDevice>> {
         let devices = self.devices.borrow();
         { devices.values() }
@@ -361,7 +430,7 @@ impl Driver for BlockDriver {
             return Err(ProbeError::Failed("the card is gone".to_owned()));
         };
         host.card.set(Some(device));
-        host.add_disks(model, device, self.0.rpmb_major.get())?;
+        host.add_disks(model, device, &self.0)?;
         Ok(None)
     }
 
@@ -457,37 +526,51 @@ impl HostDriver {
         let wiring = self.hosts.wirings.borrow().get(&name).cloned();
         let wiring = wiring.ok_or(ModelError::NoDevice)?;
         let index = self.hosts.first_free_index();
-        let wakeup = match self.kind.wakeup {
-            Some(number) => Some(model.add_device(DeviceDeclaration {
-                class: Some("wakeup"),
-                ..DeviceDeclaration::new(format!("wakeup{number}"), Parent::Virtual)
-            })?),
-            None => None,
-        };
-        let led = match self.kind.has_led {
-            true => Some(model.add_device(DeviceDeclaration {
-                class: Some("leds"),
-                ..DeviceDeclaration::new(format!("mmc{index}::"), Parent::Device(device))
-            })?),
-            false => None,
-        };
         let host = Rc::new(HostDevice {
             core: RefCell::new(Core::new((wiring.host)(), index)),
             partitions: wiring.partitions,
             device: Cell::new(None),
-            led: Cell::new(led),
-            wakeup: Cell::new(wakeup),
+            led: Cell::new(None),
+            wakeup: Cell::new(None),
             card: Cell::new(None),
             disks: RefCell::default(),
             queues: RefCell::default(),
             rpmb: Cell::new(None),
+            last_outcomes: RefCell::default(),
         });
+        let added = self.add_devices(model, device, &host);
+        if added.is_err() {
+            host.remove_devices(model);
+        }
+        added.map(|()| host)
+    }
+
+    /// Adds what belongs to a host, in the order in which Linux does.
+    fn add_devices(
+        &self,
+        model: &mut Model,
+        controller: DeviceId,
+        host: &HostDevice,
+    ) -> Result<(), ModelError> {
+        if let Some(number) = self.kind.wakeup {
+            host.wakeup.set(Some(model.add_device(DeviceDeclaration {
+                class: Some("wakeup"),
+                ..DeviceDeclaration::new(format!("wakeup{number}"), Parent::Virtual)
+            })?));
+        }
+        if self.kind.has_led {
+            let name = format!("{}::", host.name());
+            host.led.set(Some(model.add_device(DeviceDeclaration {
+                class: Some("leds"),
+                ..DeviceDeclaration::new(name, Parent::Device(controller))
+            })?));
+        }
         host.core.borrow_mut().watch();
         host.device.set(Some(model.add_device(DeviceDeclaration {
             class: Some("mmc_host"),
-            ..DeviceDeclaration::new(format!("mmc{index}"), Parent::Device(device))
+            ..DeviceDeclaration::new(host.name(), Parent::Device(controller))
         })?));
-        Ok(host)
+        Ok(())
     }
 }
 
@@ -523,15 +606,6 @@ impl Driver for HostDriver {
         host.remove_card(model);
         host.hide_debug_files(model);
         self.hosts.devices.borrow_mut().remove(&device);
-        if let Some(id) = host.device.take() {
-            model.remove_device(id);
-        }
-        if let Some(led) = host.led.take() {
-            model.send_of(led, Action::Change, &trigger("none"));
-            model.remove_device(led);
-        }
-        if let Some(wakeup) = host.wakeup.take() {
-            model.remove_device(wakeup);
-        }
+        host.remove_devices(model);
     }
 }

@@ -139,6 +139,9 @@ impl Status {
         | Status::CC_ERROR.bits()
         | Status::ERROR.bits();
 
+    /// All bits that tell of an error (`R1_STATUS`).
+    pub const ANY_ERROR: u32 = 0xfff9_a000;
+
     /// The state that a status tells.
     pub fn state_of(status: u32) -> u32 {
         (status >> 9) & 0xf

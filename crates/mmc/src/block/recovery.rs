@@ -3,7 +3,7 @@
 use blklab_blk::Op;
 
 use super::{BlockRequest, Issued, Outcome, Queue};
-use crate::command::{Command, Error, Request, Status, opcode};
+use crate::command::{Command, CommandFlags, Error, Request, Status, opcode};
 use crate::core::{CardKind, Core};
 
 /// Tries of a request that transfers nothing.
@@ -16,8 +16,6 @@ const NO_RETRIES: u32 = MAX_RETRIES + 1;
 const SINGLE_RETRIES: u32 = 2;
 /// Tries of the command that ends a transfer.
 const STOP_RETRIES: u32 = 5;
-/// The end of a transfer that went wrong may take so long.
-const STOP_LIMIT_MS: u32 = 1000;
 
 /// Errors that the end of a transfer and the status tell: an open-ended one may run
 /// into the card's end (`mmc_blk_stop_err_bits`).
@@ -103,7 +101,7 @@ impl Queue {
         let mut failed = None;
         match status {
             Ok(status) if Status::is_ready_for_data(status) => {}
-            _ => failed = self.stop_transfer(core).err(),
+            _ => failed = self.stop_transfer(core, &issued.commands).err(),
         }
         self.count_written(core, issued, failed);
         let op = issued.request.op;
@@ -161,16 +159,14 @@ impl Queue {
 
     /// Ends a transfer in which the card hangs, and waits until it is ready again
     /// (`mmc_blk_fix_state`).
-    fn stop_transfer(&mut self, core: &mut Core) -> Result<(), Error> {
-        core.hold_retune();
-        let (command, _) = core.busy_command(opcode::STOP_TRANSMISSION, 0, STOP_LIMIT_MS);
-        let command = Command {
-            retries: STOP_RETRIES,
-            ..command
-        };
+    fn stop_transfer(&mut self, core: &mut Core, of: &Request) -> Result<(), Error> {
+        let limit_ms = { of.data.as_ref() }.map_or(0, |data| core.data_timeout_ms(data));
+        core.hold_retune_now();
+        let flags = CommandFlags::SPI_S1 | CommandFlags::R1;
+        let command = Command::new(opcode::STOP_TRANSMISSION, 0, flags);
         // A card that transfers nothing does not answer it.
         let _ = core.wait_for_command(command, STOP_RETRIES);
-        let ended = core.poll_while(STOP_LIMIT_MS, |core| {
+        let ended = core.poll_while(limit_ms, |core| {
             let status = core.send_status(0)?;
             Ok(!Status::is_ready_for_data(status))
         });
@@ -200,19 +196,23 @@ impl Queue {
                     return Some(Outcome::Ended(Err(Error::NoMedium)));
                 };
                 core.wait_for_request(&mut one);
-                let ready = match core.send_status(3) {
-                    Ok(status) if Status::is_ready_for_data(status) => Ok(()),
-                    Ok(_) => self.stop_transfer(core),
-                    Err(error) => Err(error),
-                };
-                if ready.is_err() {
+                let status = core.send_status(3).and_then(|status| {
+                    let is_ready = Status::is_ready_for_data(status);
+                    let ended = if is_ready {
+                        Ok(())
+                    } else {
+                        self.stop_transfer(core, &one)
+                    };
+                    ended.map(|()| status)
+                });
+                let Ok(status) = status else {
                     // What is left of it is tried once more.
                     issued.forget_data();
-                    issued.request.retries = issued.request.retries.max(MAX_RETRIES - 1);
+                    issued.request.retries = issued.request.retries.min(MAX_RETRIES - 1);
                     return None;
-                }
+                };
                 if one.command.error.is_none() {
-                    read = match has_error(&mut one) {
+                    read = match has_error(&mut one) || status & COMMAND_ERRORS != 0 {
                         true => Err(Error::Io),
                         false => Ok(()),
                     };

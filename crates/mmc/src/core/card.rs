@@ -62,6 +62,9 @@ pub struct Card {
     pub is_read_only: bool,
     /// Whether it was found to be gone.
     pub is_removed: bool,
+    /// Whether the partition in use need not be the one that its registers told, since it lost
+    /// power (`MMC_BLK_PART_INVALID`).
+    pub partition_is_unknown: bool,
     /// Sectors of what it erases.
     pub erase_sectors: u32,
     /// The same as a power of two, 0 if it is none.

@@ -1,5 +1,6 @@
 //! Erase and discard (`mmc_erase` and its like in `drivers/mmc/core/core.c`).
 
+use super::mmc::BusyWith;
 use super::{Card, CardKind, Core};
 use crate::command::{Command, CommandFlags, Error, opcode};
 use crate::event::Event;
@@ -269,7 +270,7 @@ impl Core {
         };
         let (command, watched) = self.busy_command(opcode::ERASE, arg, time_ms);
         self.wait_for_command(command, 0).map_err(|_| Error::Io)?;
-        self.wait_while_busy(card.rca, watched, time_ms)
+        self.wait_while_busy(BusyWith::Erase, card.rca, watched, time_ms)
     }
 }
 

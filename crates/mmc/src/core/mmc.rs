@@ -21,16 +21,33 @@ const HS200_HZ: u32 = 200_000_000;
 /// Bits of `PART_CONFIG` that say which partition is in use.
 const PARTITION_ACCESS: u8 = 7;
 /// Pauses between polls of a busy card: the first, doubled up to the last
-/// (`__mmc_poll_for_busy`, in milliseconds here).
-const BUSY_PAUSE_MS: (u64, u64) = (1, 32);
-/// A tick of the kernel's clock (`CONFIG_HZ` of Debian's kernel), by which it waits
-/// longer than it was told.
-const JIFFY_MS: u64 = JIFFY_NS / 1_000_000;
+/// (`__mmc_poll_for_busy`).
+const BUSY_PAUSE_US: (u64, u64) = (32, 32_768);
 
 /// More of them are addressed as blocks.
 const BYTE_ADDRESSED_SECTORS: u32 = 1 << 22;
 /// The bit of OCR for 1.65 to 1.95 V.
 const VDD_1_8_V: u16 = 7;
+
+/// What a card is busy with (`enum mmc_busy_cmd`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BusyWith {
+    /// CMD6.
+    Switch,
+    /// CMD38.
+    Erase,
+}
+
+impl BusyWith {
+    /// What its status tells of it; a card tells an error once (`mmc_busy_cb`).
+    fn check(self, status: u32) -> Result<(), Error> {
+        match self {
+            BusyWith::Switch if status & Status::SWITCH_ERROR.bits() != 0 => Err(Error::BadMessage),
+            BusyWith::Erase if status & Status::ANY_ERROR != 0 => Err(Error::Io),
+            _ => Ok(()),
+        }
+    }
+}
 
 /// Whether a card took a switch that it need not know.
 fn known(switched: Result<(), Error>) -> Result<bool, Error> {
@@ -191,7 +208,13 @@ impl Core {
             self.send_status_of(card.rca, RETRIES)
         });
         self.release_retune();
-        if status? & Status::SWITCH_ERROR.bits() == 0 {
+        // A checksum that is wrong before the controller is tuned tells nothing
+        // (`__mmc_switch_status`).
+        let took_it = match status {
+            Err(Error::Crc) => true,
+            status => status? & Status::SWITCH_ERROR.bits() == 0,
+        };
+        if took_it {
             return Ok(true);
         }
         self.set_clock(clock_hz);
@@ -339,7 +362,7 @@ impl Core {
         let arg = WRITE_BYTE << 24 | u32::from(index) << 16 | u32::from(value) << 8 | NORMAL;
         let (command, busy) = self.busy_command(opcode::SWITCH, arg, time_ms);
         self.wait_for_command(command, RETRIES)?;
-        self.wait_while_busy(card.rca, busy, time_ms)
+        self.wait_while_busy(BusyWith::Switch, card.rca, busy, time_ms)
     }
 
     /// A command after which the card is busy, and whether the controller watches
@@ -358,6 +381,7 @@ impl Core {
     /// can tell, else by its status (`mmc_poll_for_busy`).
     pub(super) fn wait_while_busy(
         &mut self,
+        with: BusyWith,
         rca: u32,
         host_watched: bool,
         time_ms: u32,
@@ -369,6 +393,7 @@ impl Core {
             Some(busy) => Ok(busy),
             None => {
                 let status = core.send_status_of(rca, RETRIES)?;
+                with.check(status)?;
                 Ok(!Status::is_ready_for_data(status))
             }
         })
@@ -380,15 +405,17 @@ impl Core {
         time_ms: u32,
         mut is_busy: impl FnMut(&mut Core) -> Result<bool, Error>,
     ) -> Result<(), Error> {
-        let (mut pause_ms, longest_ms) = BUSY_PAUSE_MS;
-        let mut waited_ms = 0;
+        let (mut pause_us, longest_us) = BUSY_PAUSE_US;
+        // The kernel waits a tick longer than it was told.
+        let limit_us = u64::from(time_ms) * 1000 + JIFFY_NS / 1000;
+        let mut waited_us = 0;
         while is_busy(self)? {
-            if waited_ms > u64::from(time_ms) + JIFFY_MS {
+            if waited_us > limit_us {
                 return Err(Error::Timeout);
             }
-            self.delay_ms(pause_ms);
-            waited_ms += pause_ms;
-            pause_ms = (2 * pause_ms).min(longest_ms);
+            self.delay_ns(pause_us * 1000);
+            waited_us += pause_us;
+            pause_us = (2 * pause_us).min(longest_us);
         }
         Ok(())
     }
@@ -410,12 +437,14 @@ impl Core {
             return Err(Error::NoMedium);
         };
         let value = card.ext_csd.part_config & !PARTITION_ACCESS | access;
-        if value == card.ext_csd.part_config || card.kind != CardKind::Mmc {
+        let is_in_use = value == card.ext_csd.part_config && !card.partition_is_unknown;
+        if is_in_use || card.kind != CardKind::Mmc {
             return Ok(());
         }
         let time_ms = card.ext_csd.partition_switch_ms;
         self.switch(&card, ext_csd::PART_CONFIG, value, time_ms)?;
         card.ext_csd.part_config = value;
+        card.partition_is_unknown = false;
         self.card = Some(card);
         Ok(())
     }

@@ -118,13 +118,22 @@ impl Core {
     }
 
     pub(crate) fn delay_ms(&mut self, ms: u64) {
-        let ns = ms * 1_000_000;
+        self.delay_ns(ms * 1_000_000);
+    }
+
+    pub(crate) fn delay_ns(&mut self, ns: u64) {
         self.elapsed_ns = self.elapsed_ns.saturating_add(ns);
         self.host.delay(ns);
     }
 
     pub(crate) fn hold_retune(&mut self) {
         self.retune.now |= self.retune.hold == 0;
+        self.retune.hold += 1;
+    }
+
+    /// Holds tuning back, also where it is due (`mmc_retune_hold_now`).
+    pub(crate) fn hold_retune_now(&mut self) {
+        self.retune.now = false;
         self.retune.hold += 1;
     }
 
@@ -288,7 +297,7 @@ impl Core {
         Ok(common & 3 << (highest_bit(common) - 1))
     }
 
-    /// Looks for a card, and at the one that was there (`mmc_rescan`). A card that was
+    /// Looks for a card where there was none (`mmc_rescan`). A card that was
     /// found is to be added ([`Core::add_card`]); whether one was found.
     pub fn rescan(&mut self) -> bool {
         self.tell(|| Event::Rescan);
@@ -442,7 +451,7 @@ impl Core {
     /// (`mmc_sd_runtime_resume`).
     ///
     /// # Errors
-    /// Where it does not come back: it is then marked as gone.
+    /// Where it does not come back; it is marked as gone where no card is present.
     pub fn runtime_resume(&mut self) -> Result<(), Error> {
         match self.card {
             Some(_) if self.ios.power_mode == PowerMode::Off => self.initialise_again(),
@@ -453,7 +462,7 @@ impl Core {
     /// Power off and on, and the card is initialised again (`mmc_hw_reset`).
     ///
     /// # Errors
-    /// Where it does not come back: it is then marked as gone.
+    /// Where it does not come back; it is marked as gone where no card is present.
     pub(crate) fn reset_card(&mut self) -> Result<(), Error> {
         // A card that is stuck may not write its cache any more.
         let _ = self.flush_cache();
@@ -478,6 +487,8 @@ impl Core {
         if let Err(error) = done {
             self.card = Some(Card {
                 is_removed: !self.host.card_is_present(),
+                // Without power it went back to its user area.
+                partition_is_unknown: true,
                 ..card
             });
             return Err(error);
@@ -518,6 +529,17 @@ impl Core {
             timeout_ns,
             timeout_clocks,
         });
+    }
+
+    /// The same in whole milliseconds (`mmc_blk_data_timeout_ms`).
+    pub(crate) fn data_timeout_ms(&self, data: &crate::command::Data) -> u32 {
+        let clocks_ms = match self.ios.clock_hz / 1000 {
+            0 => 0,
+            clock_khz => data.timeout_clocks.div_ceil(clock_khz),
+        };
+        data.timeout_ns
+            .div_ceil(1_000_000)
+            .saturating_add(clocks_ms)
     }
 }
 
