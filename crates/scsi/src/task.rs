@@ -129,6 +129,8 @@ enum Work {
     Blocks(Operation),
     /// A flush, once.
     Flush,
+    /// The same, after all commands before it have ended.
+    FlushAfterAll,
     /// A comparison of the blocks, which is followed by a write of this extent.
     Compare(Extent),
     /// An unmap, also of these further ranges, from the last one on.
@@ -188,6 +190,12 @@ impl Task {
         Task::without_blocks(Work::Flush)
     }
 
+    /// A flush of all that was written by commands that came before, also of those that have
+    /// not ended.
+    pub(crate) fn flush_after_all() -> Task {
+        Task::without_blocks(Work::FlushAfterAll)
+    }
+
     pub(crate) fn read(disk: &Disk, extent: Extent) -> Task {
         Task::new(disk, Work::Blocks(Operation::Read), extent, false)
     }
@@ -220,15 +228,16 @@ impl Task {
         Task::new(disk, Work::Unmap(ranges), NO_BLOCKS, is_durable)
     }
 
-    /// Returns whether no other command may run between its steps.
+    /// Returns whether it runs alone: after all commands before it have ended, and before any
+    /// other begins.
     pub fn is_exclusive(&self) -> bool {
-        matches!(self.work, Work::Compare(_))
+        matches!(self.work, Work::Compare(_) | Work::FlushAfterAll)
     }
 
     /// Returns the next step, to be carried out after the one before has succeeded; `None` at
     /// the end of the command.
     pub fn next_request(&mut self) -> Option<MediumRequest> {
-        if self.work == Work::Flush {
+        if matches!(self.work, Work::Flush | Work::FlushAfterAll) {
             self.work = Work::Blocks(Operation::Check);
             return Some(self.step(Operation::Flush, NO_BLOCKS));
         }
@@ -243,7 +252,7 @@ impl Task {
                         return None;
                     }
                 }
-                Work::Blocks(_) | Work::Flush => return None,
+                Work::Blocks(_) | Work::Flush | Work::FlushAfterAll => return None,
             }
         }
         let now = Extent {
@@ -253,7 +262,7 @@ impl Task {
         let operation = match &self.work {
             Work::Blocks(operation) => *operation,
             Work::Compare(_) => Operation::Compare(Source::All),
-            Work::Unmap(_) | Work::Flush => Operation::Unmap,
+            Work::Unmap(_) | Work::Flush | Work::FlushAfterAll => Operation::Unmap,
         };
         let step = self.step(operation, now);
         self.left.lba += now.blocks;

@@ -237,9 +237,10 @@ impl LogicalUnit {
                 let wanted = mode::select(disk, self.write_cache, is_long, list_bytes, data)?;
                 let had_cache = self.write_cache;
                 self.write_cache = wanted.unwrap_or(had_cache);
-                // Without a write cache no initiator flushes, so cached data is flushed now.
+                // Without a write cache no initiator flushes, so what is cached, or about to be,
+                // is flushed now (SBC-3, the bit WCE).
                 match had_cache && !self.write_cache {
-                    true => Ok(Task::flush()),
+                    true => Ok(Task::flush_after_all()),
                     false => Ok(Task::none()),
                 }
             }

@@ -98,7 +98,8 @@ impl PacedDriver {
             if self.model_is_first {
                 by.data_fault = model.device_mut().take_data_fault(completion.tag);
                 match status {
-                    IoStatus::Ok => self.issued.push(id),
+                    // The drive has lost what was under way when its power was cut.
+                    IoStatus::Ok if !by.fails => self.issued.push(id),
                     // The back end does nothing for it.
                     _ => by.backend = Some(IoStatus::Ok),
                 }
