@@ -24,6 +24,7 @@
 #include "blk.h"
 #include "blk-mq.h"
 #include "blk-mq-sched.h"
+#include "blk-wbt.h"
 
 #include "glue.h"
 
@@ -868,6 +869,10 @@ static int init_sched(struct request_queue *q, struct elevator_type *e,
 	spin_lock_irq(&q->queue_lock);
 	q->elevator = eq;
 	spin_unlock_irq(&q->queue_lock);
+	if (d->sched->disables_wbt) {
+		set_bit(ELEVATOR_FLAG_DISABLE_WBT, &eq->flags);
+		wbt_disable_default(q->disk);
+	}
 	return 0;
 free:
 	free_data(d);
@@ -882,6 +887,8 @@ static void blklab_exit_sched(struct elevator_queue *e)
 
 	WARN_ON_ONCE(d->queued);
 	hrtimer_cancel(&d->timer);
+	if (test_and_clear_bit(ELEVATOR_FLAG_DISABLE_WBT, &e->flags))
+		wbt_enable_default(d->queue->disk);
 	d->hooks->destroy(d->sched);
 	free_data(d);
 }

@@ -57,6 +57,7 @@ struct blklab_shared {
 	u64 next_timer_ns;
 	bool has_runs;
 	bool is_single_queue;
+	bool disables_wbt;
 	bool has_submitters;	/* state is kept for each submitter */
 	bool sees_bios;		/* bio_merge() must be called */
 	bool merges_by_end;	/* bios and requests are looked for by the ends of others */

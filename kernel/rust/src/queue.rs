@@ -95,6 +95,8 @@ struct Shared {
     has_runs: bool,
     /// Whether one state serves all hardware contexts.
     is_single_queue: bool,
+    /// Whether write-back throttling is off by default under it.
+    disables_wbt: bool,
     /// Whether the scheduler keeps state for each submitter.
     has_submitters: bool,
     /// Whether [`Queue::bio_merge`] must be called; most schedulers do nothing there.
@@ -154,6 +156,7 @@ impl<E: Elevator> Queue<E> {
                 next_timer_ns: u64::MAX,
                 has_runs: false,
                 is_single_queue: elevator.is_single_queue(),
+                disables_wbt: elevator.disables_wbt(),
                 has_submitters: E::has_submitters(),
                 sees_bios: E::sees_bios(),
                 merges_by_end: E::merges_by_end(),
