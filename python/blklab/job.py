@@ -27,7 +27,8 @@ class Job:
         return job
 
     def __add__(self, other: Job) -> Job:
-        return Job.from_text(self.text + other.text)
+        # A text need not end with its last line.
+        return Job.from_text(self.text.rstrip("\n") + "\n" + other.text)
 
     def __repr__(self) -> str:
         return f"Job.from_text({self.text!r})"

@@ -74,7 +74,11 @@ class Question:
 
 
 def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
+    return _digest_of_bytes(text.encode())
+
+
+def _digest_of_bytes(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:DIGITS]
 
 
 def _shown(fact: object) -> str:
@@ -90,7 +94,7 @@ def _file(value: object) -> Any:
     if isinstance(value, (str, os.PathLike)):
         path = Path(value)
         if path.is_file():
-            return f"{path.name} {_digest(path.read_text(errors='replace'))}"
+            return f"{path.name} {_digest_of_bytes(path.read_bytes())}"
         return os.fspath(value)
     return value if isinstance(value, (bool, int, float)) else str(value)
 

@@ -363,8 +363,13 @@ def _scheduler(value: Value) -> str | type[Scheduler]:
 def _is_of(key: str, scheduler: Value | None, space: Mapping[str, Sequence[Value]]) -> bool:
     """Whether an axis is one of a setting's: a tunable is where its scheduler runs."""
     owner, dot, _ = key.partition(".")
-    names = [str(name).partition(":")[0] for name in space.get("scheduler", ())]
-    return not dot or owner not in names or owner == str(scheduler).partition(":")[0]
+    names = [_scheduler_name(value) for value in space.get("scheduler", ())]
+    return not dot or owner not in names or owner == _scheduler_name(scheduler)
+
+
+def _scheduler_name(value: Value | None) -> str:
+    """A scheduler's name without its tunables; that of a class is the one it is known by."""
+    return "" if value is None else str(_choice(value)).partition(":")[0]
 
 
 def _suggested(trial: Any, choices: Choices) -> Setting:

@@ -131,13 +131,18 @@ pub fn call(
     progress: Option<Bound<'_, PyAny>>,
     rows: Vec<NamedRow>,
 ) -> PyResult<Found> {
+    let values = rows
+        .iter()
+        .flat_map(|(_, keys)| keys)
+        .map(|(_, value)| value);
+    let runs_python = scheduler::may_be_run_by(words.iter().chain(values).map(String::as_str));
     let asked = Call {
         words,
         job_text,
         keep_requests,
         rows,
     };
-    let found = watched(py, progress, |observer| {
+    let found = watched(py, progress, runs_python, |observer| {
         blklab_command::call(asked, observer)
     })?;
     Ok(Found {
@@ -151,15 +156,20 @@ pub fn call(
 }
 
 /// Does `work` in a separate thread without Python's lock (GIL). Meanwhile checks Python's
-/// signals, so that Ctrl-C ends it, and calls `progress`.
+/// signals, so that Ctrl-C ends it, and calls `progress`. Calls that run schedulers in Python
+/// take turns.
 pub(crate) fn watched<T: Send>(
     py: Python<'_>,
     progress: Option<Bound<'_, PyAny>>,
+    runs_python: bool,
     work: impl FnOnce(Observer<'_>) -> Result<T, Failure> + Send,
 ) -> PyResult<T> {
     let (done_steps, runs) = (AtomicU64::new(0), AtomicUsize::new(0));
     let stop = AtomicBool::new(false);
-    drop(scheduler::take_failure());
+    let turn = match runs_python {
+        true => Some(scheduler::Turn::take(py, LOOK)?),
+        false => None,
+    };
     let note = |done: f64, all: usize| {
         done_steps.store((done * STEPS) as u64, Ordering::Relaxed);
         runs.store(all, Ordering::Relaxed);
@@ -195,7 +205,7 @@ pub(crate) fn watched<T: Send>(
                 }
                 Err(RecvTimeoutError::Timeout) => {}
             }
-            if scheduler::has_failed() {
+            if turn.as_ref().is_some_and(scheduler::Turn::has_failed) {
                 stop.store(true, Ordering::Relaxed);
             }
             if let Err(error) = py.check_signals().and_then(|()| tell()) {
@@ -207,7 +217,7 @@ pub(crate) fn watched<T: Send>(
         py.detach(|| while next().is_err_and(|why| why == RecvTimeoutError::Timeout) {});
         ended
     })?;
-    if let Some(error) = scheduler::take_failure() {
+    if let Some(error) = turn.as_ref().and_then(scheduler::Turn::take_failure) {
         return Err(error);
     }
     let found = ended.map_err(raised)?;

@@ -2,7 +2,9 @@
 //! only requests that it has, each of them once.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use blklab_blk::{
     Bio, Elevator, ElevatorQueue, InsertAt, IoClass, IoPrio, MergeKind, Nanos, Op, QueueInfo,
@@ -18,6 +20,60 @@ use pyo3::prelude::*;
 /// (`rq_timeout`'s default).
 const PATIENCE: Nanos = Nanos(30_000_000_000);
 
+/// The names of the classes that were registered.
+static NAMES: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
+
+fn names() -> MutexGuard<'static, Vec<&'static str>> {
+    NAMES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether there are schedulers in Python that a sweep may name.
+pub(crate) fn are_there() -> bool {
+    !names().is_empty()
+}
+
+/// Whether a call with these words may run a scheduler in Python. `all` may stand for it.
+pub(crate) fn may_be_run_by<'a>(mut words: impl Iterator<Item = &'a str>) -> bool {
+    let names = names();
+    let is_named = |word: &str| word.contains("all") || names.iter().any(|n| word.contains(n));
+    !names.is_empty() && words.any(is_named)
+}
+
+/// Whether a call runs schedulers in Python: one at a time does, so that a failure is that
+/// call's.
+static IS_TAKEN: AtomicBool = AtomicBool::new(false);
+
+/// The turn of the one call that may run schedulers in Python.
+pub(crate) struct Turn(());
+
+impl Turn {
+    /// Waits until no other call has it, looking for signals every `interval`.
+    pub(crate) fn take(py: Python<'_>, interval: Duration) -> PyResult<Turn> {
+        while IS_TAKEN.swap(true, Ordering::AcqRel) {
+            py.detach(|| std::thread::sleep(interval));
+            py.check_signals()?;
+        }
+        drop(failed().take());
+        Ok(Turn(()))
+    }
+
+    /// Whether a scheduler of this call has failed.
+    pub(crate) fn has_failed(&self) -> bool {
+        has_failed()
+    }
+
+    /// Removes and returns the failure.
+    pub(crate) fn take_failure(&self) -> Option<PyErr> {
+        failed().take()
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        IS_TAKEN.store(false, Ordering::Release);
+    }
+}
+
 /// The exception of a hook or of a failed check, which ends the run.
 static FAILURE: Mutex<Option<PyErr>> = Mutex::new(None);
 
@@ -29,14 +85,8 @@ fn fail(error: PyErr) {
     failed().get_or_insert(error);
 }
 
-/// Returns whether a scheduler of this call has failed.
-pub(crate) fn has_failed() -> bool {
+fn has_failed() -> bool {
     failed().is_some()
-}
-
-/// Removes and returns the failure.
-pub(crate) fn take_failure() -> Option<PyErr> {
-    failed().take()
 }
 
 /// A request as a scheduler in Python sees it. A scheduler may add attributes to it.
@@ -228,7 +278,12 @@ pub fn register(
         costs: Some(StepCosts::OF_MQ_DEADLINE),
         build: Some(Box::leak(Box::new(build))),
     };
-    blklab_elevator::register(kind).map_err(PyRuntimeError::new_err)
+    blklab_elevator::register(kind).map_err(PyRuntimeError::new_err)?;
+    let mut names = names();
+    if !names.contains(&known) {
+        names.push(known);
+    }
+    Ok(())
 }
 
 /// A scheduler in Python on a queue.
@@ -401,6 +456,13 @@ impl PythonScheduler {
         }
     }
 
+    /// Shows Python, if it has the request, what a merge has made of it.
+    fn has_grown(&mut self, ctx: &SchedCtx<'_>, id: RequestId) {
+        if self.requests.contains_key(&id.index()) {
+            self.show(ctx, id);
+        }
+    }
+
     /// Queues a request.
     fn add(&mut self, ctx: &SchedCtx<'_>, id: RequestId) -> bool {
         if !self.show(ctx, id) {
@@ -477,8 +539,13 @@ impl PythonScheduler {
         }
     }
 
-    /// Fails the scheduler if it has dispatched none of its requests for too long.
+    /// Fails the scheduler if it has dispatched none of its requests for too long, with none of
+    /// its own under way, whose end it may wait for.
     fn hold_back(&mut self, now: Nanos) {
+        if self.requests.len() > self.queued {
+            self.holds_back_since = None;
+            return;
+        }
         let since = *self.holds_back_since.get_or_insert(now);
         if now.0 - since.0 < PATIENCE.0 {
             return;
@@ -646,9 +713,7 @@ impl Elevator for PythonScheduler {
     }
 
     fn request_merged(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, _kind: MergeKind) {
-        if self.requests.contains_key(&id.index()) {
-            self.show(ctx, id);
-        }
+        self.has_grown(ctx, id);
         if self.hooks.request_merged {
             self.tell(ctx, "request_merged", id);
         }
@@ -657,8 +722,10 @@ impl Elevator for PythonScheduler {
     fn requests_merged(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, next: RequestId) {
         self.queue.count_merge();
         if !self.is_queued(next) {
-            return;
+            // It was merged during its insertion, and the scheduler never had it.
+            return self.request_merged(ctx, id, MergeKind::Back);
         }
+        self.has_grown(ctx, id);
         let now_ns = ctx.now.0;
         self.hook(|own, py, object| {
             let known = |id: RequestId| Some(own.requests.get(&id.index())?.0.clone_ref(py));

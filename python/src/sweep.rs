@@ -6,6 +6,7 @@ use blklab_command::SweepFile;
 use pyo3::prelude::*;
 
 use crate::call::{raised, watched};
+use crate::scheduler::are_there;
 
 /// A sweep from a checked file.
 #[pyclass(name = "SweepFile", module = "blklab", frozen)]
@@ -53,7 +54,7 @@ impl PySweepFile {
         threads: Option<usize>,
         progress: Option<Bound<'_, PyAny>>,
     ) -> PyResult<usize> {
-        watched(py, progress, |observer| {
+        watched(py, progress, are_there(), |observer| {
             self.0.run(&folder, &numbers, threads, &observer)
         })
     }

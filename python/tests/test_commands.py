@@ -88,6 +88,13 @@ def test_jobs_and_models_are_objects():
     assert drive.changes == {"controller.read_us": "500"}
 
 
+def test_a_text_without_a_last_line_break_is_put_before_another_job():
+    both = blklab.Job.from_text("[a]\nrw=read\nsize=1m\nfilename=/dev/x") + blklab.Job(
+        "b", rw="write", size="1m", filename="/dev/x"
+    )
+    assert [job["jobname"] for job in blklab.run(both).data["jobs"]] == ["a", "b"]
+
+
 def test_a_description_is_a_mapping():
     drive = blklab.Drive("nvme")
     assert isinstance(drive["controller.read_us"], (int, float))

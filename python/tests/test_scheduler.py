@@ -1,6 +1,7 @@
 """Schedulers in Python beside ours."""
 
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -255,6 +256,38 @@ def test_what_a_hook_raises_is_raised():
 
     with pytest.raises(RuntimeError, match="give yours another name"):
         blklab.run(JOB, scheduler=Noop)
+
+
+def test_a_failure_is_its_own_call_s():
+    class Fails(Fifo):
+        name = "fails"
+
+        def insert_requests(self, requests, now_ns):
+            raise ValueError("mine")
+
+    def fails():
+        with pytest.raises(ValueError, match="mine"):
+            blklab.compare(JOB, schedulers=[Fails, "noop"], repeats=1, assumed=0)
+
+    def works(schedulers):
+        blklab.compare(JOB, schedulers=schedulers, repeats=1, assumed=0)
+
+    with ThreadPoolExecutor() as threads:
+        calls = [threads.submit(fails)]
+        calls += [threads.submit(works, each) for each in (["noop", "none"], [Fifo, "noop"])]
+        for call in calls:
+            call.result()
+
+
+def test_a_limit_of_0_is_none():
+    class Unlimited(Fifo):
+        name = "unlimited"
+
+        def limit_depth(self, is_write, process):
+            return 0
+
+    both = figures(blklab.compare(JOB, schedulers=[Fifo, Unlimited], repeats=1, assumed=0))
+    assert both["python-fifo"] == both["unlimited"]
 
 
 def test_the_example_spreads_reads_as_ac_does():

@@ -611,13 +611,13 @@ impl RequestQueue {
     }
 
     /// The number of tags that a bio may use. It is computed once for each request, even if that
-    /// then sleeps for a tag (`blk_mq_alloc_data`).
+    /// then sleeps for a tag (`blk_mq_alloc_data`). 0 is no limit (`__blk_mq_get_tag`).
     #[inline(always)]
     fn limit_depth(&mut self, bio: &Bio) -> Option<u32> {
         let elevator = self.elevator.as_deref_mut()?;
         match bio.flags.has(BioFlags::PASSTHROUGH) {
             true => None,
-            false => elevator.limit_depth_for(bio),
+            false => elevator.limit_depth_for(bio).filter(|depth| *depth > 0),
         }
     }
 
