@@ -81,7 +81,7 @@ impl Cgroups {
     }
 
     /// Each group with the one that it is in.
-    fn parents(&self) -> impl Iterator<Item = (CgroupId, CgroupId)> {
+    pub(crate) fn parents(&self) -> impl Iterator<Item = (CgroupId, CgroupId)> {
         self.paths.iter().map(|path| {
             let above = path.rsplit_once('/').map_or("", |(above, _)| above);
             (self.find(path), self.find(above))
@@ -117,6 +117,15 @@ impl Cgroups {
             })?;
         }
         Ok(())
+    }
+
+    /// The group and its limits that a line says are written now, without the drive's number.
+    pub(crate) fn limits_written<'l>(&self, line: &'l str) -> Option<(CgroupId, &'l str)> {
+        let (path, rest) = line.trim().split_once(' ')?;
+        let (attribute, text) = rest.split_once(' ')?;
+        let (_, limits) = text.trim().split_once(' ')?;
+        let id = self.find(path);
+        (attribute == IO_MAX && id != CgroupId::ROOT).then_some((id, limits))
     }
 
     /// The group and the weight that a line says are written now.

@@ -89,7 +89,10 @@ struct Slice {
     start: i64,
     end: i64,
     bytes: u64,
-    ios: u64,
+    ios: u32,
+    /// Left over from before a change of limits, negative where too much was used.
+    carried_bytes: i64,
+    carried_ios: i32,
 }
 
 impl Slice {
@@ -97,13 +100,35 @@ impl Slice {
         !(self.start..=self.end).contains(&now)
     }
 
-    fn restart(&mut self, now: i64) {
+    /// Starts a slice; what was carried over from before a change of limits stays if
+    /// `keeps_carried` (`throtl_start_new_slice`).
+    fn restart(&mut self, now: i64, keeps_carried: bool) {
+        let (carried_bytes, carried_ios) = match keeps_carried {
+            true => (self.carried_bytes, self.carried_ios),
+            false => (0, 0),
+        };
         *self = Slice {
             start: now,
             end: now + SLICE,
             bytes: 0,
             ios: 0,
+            carried_bytes,
+            carried_ios,
         };
+    }
+
+    /// Adds what the old limits still allowed, or minus what was used beyond them, for bios that
+    /// wait while limits change (`__tg_update_carryover`).
+    fn carry_over(&mut self, now: i64, bytes: Option<u64>, ios: Option<u32>) {
+        let elapsed = now - self.start;
+        if let Some(limit) = bytes {
+            let left = allowed(limit, elapsed).wrapping_sub(self.bytes) as i64;
+            self.carried_bytes = self.carried_bytes.saturating_add(left);
+        }
+        if let Some(limit) = ios {
+            let left = allowed_ios(limit, elapsed).wrapping_sub(self.ios) as i32;
+            self.carried_ios = self.carried_ios.saturating_add(left);
+        }
     }
 
     fn extend(&mut self, to: i64) {
@@ -116,33 +141,46 @@ impl Slice {
         self.end = round_up(to);
     }
 
-    /// Subtracts what the elapsed part of the slice allowed, except for one slice's worth that
-    /// makes up for late timers (`throtl_trim_slice`).
+    /// Subtracts what the elapsed whole slices allowed (`throtl_trim_slice`). The kernel counts
+    /// that with a sign: an unlimited rate of bytes allows -1.
     fn trim(&mut self, now: i64, bytes: Option<u64>, ios: Option<u32>) {
         if self.is_over(now) {
             return;
         }
         self.set_end(now + SLICE);
         let elapsed = (now - self.start) / SLICE * SLICE;
-        if elapsed < 2 * SLICE {
+        if elapsed == 0 {
             return;
         }
-        let elapsed = elapsed - SLICE;
-        let bytes = bytes.map_or(u64::MAX, |limit| allowed(limit, elapsed));
-        let ios = ios.map_or(u64::MAX, |limit| allowed(limit.into(), elapsed));
-        if bytes == 0 && ios == 0 {
+        let bytes = bytes.map_or(-1, |limit| allowed(limit, elapsed) as i64);
+        let bytes = bytes.wrapping_add(self.carried_bytes);
+        let ios = allowed_ios(ios.unwrap_or(u32::MAX), elapsed) as i32;
+        let ios = ios.wrapping_add(self.carried_ios);
+        if bytes <= 0 && ios <= 0 {
             return;
         }
-        self.bytes = self.bytes.saturating_sub(bytes);
-        self.ios = self.ios.saturating_sub(ios);
+        (self.carried_bytes, self.carried_ios) = (0, 0);
+        self.bytes = match self.bytes as i64 >= bytes {
+            true => self.bytes.wrapping_sub(bytes as u64),
+            false => 0,
+        };
+        self.ios = match self.ios as i32 >= ios {
+            true => self.ios.wrapping_sub(ios as u32),
+            false => 0,
+        };
         self.start += elapsed;
     }
 }
 
-/// The bytes or I/Os that a limit allows in a number of ticks.
+/// The bytes that a limit allows in a number of ticks (`calculate_bytes_allowed`).
 fn allowed(limit: u64, ticks: i64) -> u64 {
     let allowed = limit as u128 * ticks.max(0) as u128 / HZ as u128;
     allowed.min(u64::MAX as u128) as u64
+}
+
+/// The I/Os that a limit allows in a number of ticks (`calculate_io_allowed`).
+fn allowed_ios(limit: u32, ticks: i64) -> u32 {
+    allowed(limit.into(), ticks).min(u32::MAX.into()) as u32
 }
 
 fn round_up(ticks: i64) -> i64 {
@@ -259,12 +297,17 @@ impl Throttle {
     /// Writes a group's `io.max` and restarts its slices (`tg_conf_updated`).
     pub fn set_max(&mut self, now: Nanos, group: CgroupId, max: IoMax) {
         let at = self.make(group);
-        self.groups[at].max = max;
         let now = jiffies(now);
-        self.groups[at]
-            .slices
-            .iter_mut()
-            .for_each(|s| s.restart(now));
+        let this = &mut self.groups[at];
+        for direction in 0..2 {
+            let (bytes, ios) = (this.max.bytes[direction], this.max.ios[direction]);
+            let slice = &mut this.slices[direction];
+            if this.queued[direction].len > 0 {
+                slice.carry_over(now, bytes, ios);
+            }
+            slice.restart(now, true);
+        }
+        this.max = max;
         if self.groups[at].has_bios() {
             self.update_dispatch_time(now, group);
             self.schedule_next(now, self.groups[at].parent, true);
@@ -378,7 +421,7 @@ impl Throttle {
         let empty = group.queued[direction].len == 0;
         let slice = &mut group.slices[direction];
         match slice.is_over(now) && empty {
-            true => slice.restart(now),
+            true => slice.restart(now, false),
             false => slice.extend(now + SLICE),
         }
         let elapsed = now - slice.start;
@@ -386,7 +429,7 @@ impl Throttle {
             Some(limit) if !held.paid => wait_for_bytes(slice, elapsed, limit, &held.bio),
             _ => 0,
         };
-        let ios_wait = ios.map_or(0, |limit| wait_for_ios(slice, elapsed, limit.into()));
+        let ios_wait = ios.map_or(0, |limit| wait_for_ios(slice, elapsed, limit));
         let wait = bytes_wait.max(ios_wait);
         if wait > 0 {
             slice.extend(now + wait);
@@ -552,7 +595,7 @@ impl Throttle {
             if slice.is_over(now) {
                 // The parent's unused time in the old slice still counts.
                 let start = start.max(slice.start);
-                slice.restart(now);
+                slice.restart(now, false);
                 slice.start = start;
             }
         }
@@ -571,23 +614,24 @@ fn bytes_of(bio: &Bio) -> u64 {
 /// The ticks to wait for the limit in bytes (`tg_within_bps_limit`).
 fn wait_for_bytes(slice: &Slice, elapsed: i64, limit: u64, bio: &Bio) -> i64 {
     let rounded = round_up(elapsed.max(1));
-    let after = slice.bytes + bytes_of(bio);
-    let allowed = allowed(limit, rounded);
-    if allowed > 0 && after <= allowed {
+    let after = slice.bytes.saturating_add(bytes_of(bio));
+    let allowed = (allowed(limit, rounded) as i64).wrapping_add(slice.carried_bytes);
+    if allowed > 0 && after <= allowed as u64 {
         return 0;
     }
-    let ticks = (after - allowed.min(after)) as u128 * HZ as u128 / limit.max(1) as u128;
+    let over = (i128::from(after) - i128::from(allowed)).max(0) as u128;
+    let ticks = over * HZ as u128 / limit.max(1) as u128;
     (ticks.min(i64::MAX as u128 / 4) as i64).max(1) + (rounded - elapsed)
 }
 
 /// The ticks to wait for the limit in I/Os (`tg_within_iops_limit`).
-fn wait_for_ios(slice: &Slice, elapsed: i64, limit: u64) -> i64 {
+fn wait_for_ios(slice: &Slice, elapsed: i64, limit: u32) -> i64 {
     let rounded = round_up(elapsed + 1);
-    let allowed = allowed(limit, rounded);
-    if allowed > 0 && slice.ios < allowed {
+    let allowed = (allowed_ios(limit, rounded) as i32).wrapping_add(slice.carried_ios);
+    if allowed > 0 && slice.ios < allowed as u32 {
         return 0;
     }
-    (rounded - elapsed).max(HZ / limit.max(1) as i64 + 1)
+    (rounded - elapsed).max(HZ / i64::from(limit.max(1)) + 1)
 }
 
 #[cfg(test)]
@@ -618,16 +662,49 @@ mod tests {
     fn a_slice_is_trimmed_unless_neither_limit_allowed_anything() {
         let trimmed = |bytes, ios| {
             let mut slice = Slice::default();
-            slice.restart(0);
+            slice.restart(0, false);
             slice.extend(5 * SLICE);
             slice.trim(3 * SLICE, Some(bytes), Some(ios));
             slice.start
         };
-        // In the two slices that are trimmed, a fifth of a second, 2 a second allow nothing.
-        assert_eq!(trimmed(1000, 1000), 2 * SLICE);
-        assert_eq!(trimmed(1000, 2), 2 * SLICE);
-        assert_eq!(trimmed(2, 1000), 2 * SLICE);
+        // In the three slices that are trimmed, 0.3 s, 2 a second allow nothing.
+        assert_eq!(trimmed(1000, 1000), 3 * SLICE);
+        assert_eq!(trimmed(1000, 2), 3 * SLICE);
+        assert_eq!(trimmed(2, 1000), 3 * SLICE);
         assert_eq!(trimmed(2, 2), 0);
+    }
+
+    /// No limit in bytes counts as one that allowed nothing, so that few I/Os a second decide.
+    #[test]
+    fn a_slice_without_a_limit_in_bytes_is_trimmed_by_its_ios() {
+        let trimmed = |ios| {
+            let mut slice = Slice::default();
+            slice.restart(0, false);
+            slice.extend(5 * SLICE);
+            slice.trim(SLICE, None, Some(ios));
+            slice.start
+        };
+        assert_eq!(trimmed(25), SLICE);
+        assert_eq!(trimmed(5), 0);
+    }
+
+    /// What a waiting group had left under its old limit counts under the new one.
+    #[test]
+    fn a_change_of_limits_carries_over_what_was_left() {
+        let mut slice = Slice::default();
+        slice.restart(0, false);
+        slice.bytes = 1000;
+        slice.ios = 40;
+        slice.carry_over(HZ, Some(5000), Some(30));
+        slice.restart(HZ, true);
+        assert_eq!((slice.carried_bytes, slice.carried_ios), (4000, -10));
+        let read = bio(1, 8);
+        assert_eq!(wait_for_bytes(&slice, 0, 1000, &read), 0);
+        assert!(wait_for_ios(&slice, 0, 30) > 0);
+        slice.restart(2 * HZ, false);
+        assert_eq!((slice.carried_bytes, slice.carried_ios), (0, 0));
+        assert!(wait_for_bytes(&slice, 0, 1000, &read) > 0);
+        assert_eq!(wait_for_ios(&slice, 0, 30), 0);
     }
 
     /// The number of bios of 64 KiB that pass in `ticks` while another is always ready.

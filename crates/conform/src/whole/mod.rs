@@ -20,8 +20,8 @@ mod unmatched;
 use std::collections::BTreeMap;
 
 use blklab_blk::{
-    IoStatus, Nanos, Op, QueueConfig, RateChange, RequestId, RequestQueue, SubmitterId, Throttle,
-    TraceEvent, Waiter,
+    CgroupId, IoStatus, Nanos, Op, QueueConfig, RateChange, RequestId, RequestQueue, Sector,
+    SubmitterId, Throttle, TraceEvent, Waiter,
 };
 use blklab_workload::trace::tracefs::{Event, EventKind};
 
@@ -102,6 +102,8 @@ struct Whole<'r> {
     ending: BTreeMap<u32, usize>,
     /// `io.max`, where the run shows what that does.
     throttle: Option<Throttle>,
+    /// The groups of the bios that it holds back, by their places.
+    held_in: BTreeMap<Sector, CgroupId>,
     /// There is a scheduler: between a task's unplug and its insert interrupts and other
     /// CPUs come to it.
     scheduled: bool,
@@ -174,6 +176,7 @@ impl<'r> Whole<'r> {
             exits,
             ending: BTreeMap::new(),
             throttle,
+            held_in: BTreeMap::new(),
             scheduled,
             hint,
             tasks: BTreeMap::new(),
@@ -282,6 +285,7 @@ impl<'r> Whole<'r> {
                 i64::from(*in_flight),
             ]),
             EventKind::TracingMark { text } => {
+                self.limits_written(text);
                 if let Some((group, weight)) = self.cgroups.written(text)
                     && let Some(elevator) = self.queue.elevator_mut()
                 {

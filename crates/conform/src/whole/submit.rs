@@ -48,7 +48,7 @@ impl Whole<'_> {
             flags,
             prio: self.lines.prio_of(self.at, Extent::of_bio(bio)),
             submitter: SubmitterId(pid),
-            cgroup: self.cgroups.of_task(pid),
+            cgroup: self.cgroup_of(pid, bio.sector),
             ..Bio::new(op, bio.sector, bio.sectors)
         };
         self.completions_before(pid, &bio);

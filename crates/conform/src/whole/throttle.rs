@@ -1,8 +1,8 @@
 //! `io.max`: which bios of a group are held back, and when and in which order
 //! they are let go.
 
-use blklab_blk::{Bio, Nanos, Op, Sector, Throttle};
-use blklab_workload::trace::tracefs::{BioEvent, EventKind, RunInfo};
+use blklab_blk::{Bio, CgroupId, Nanos, Op, Sector, Throttle};
+use blklab_workload::trace::tracefs::{BioEvent, Event, EventKind, RunInfo};
 
 use super::Whole;
 use crate::ConformError;
@@ -28,11 +28,11 @@ pub(super) fn throttle_of(
             name: path.clone(),
             message,
         })?;
-        throttle.get_or_insert_with(Throttle::default).set_max(
-            Nanos::ZERO,
-            cgroups.find(group),
-            max,
-        );
+        let throttle = throttle.get_or_insert_with(Throttle::default);
+        for (id, parent) in cgroups.parents() {
+            throttle.set_parent(id, parent);
+        }
+        throttle.set_max(Nanos::ZERO, cgroups.find(group), max);
     }
     Ok(throttle)
 }
@@ -57,6 +57,9 @@ impl Whole<'_> {
             cgroup: group,
             ..Bio::new(rwbs.op.unwrap_or(Op::WriteZeroes), sector, sectors)
         };
+        if held {
+            self.held_in.insert(sector, group);
+        }
         let holds = !throttle.submit(self.now, &bio);
         let text = |held: bool| if held { "held back" } else { "let through" };
         self.count(
@@ -67,10 +70,32 @@ impl Whole<'_> {
         );
     }
 
+    /// A group's limits are written now, where a mark says so.
+    pub(super) fn limits_written(&mut self, line: &str) {
+        let Some((group, limits)) = self.cgroups.limits_written(line) else {
+            return;
+        };
+        if let Some(throttle) = &mut self.throttle {
+            let mut max = throttle.max(group);
+            if max.write(limits).is_ok() {
+                throttle.set_max(self.now, group, max);
+            }
+        }
+    }
+
+    /// The group that a bio is charged to, of which this is the place: a worker submits those
+    /// that were held back for the groups of their tasks.
+    pub(super) fn cgroup_of(&mut self, pid: u32, sector: Sector) -> CgroupId {
+        let held_in = match is_throttle_s_worker(self.event()) {
+            true => self.held_in.remove(&sector),
+            false => None,
+        };
+        held_in.unwrap_or_else(|| self.cgroups.of_task(pid))
+    }
+
     /// A worker of the throttle queues a bio that was held back.
     pub(super) fn released(&mut self, bio: &BioEvent<'_>) {
-        let event = self.event();
-        let by_worker = event.task.starts_with("kworker/") && !event.task.ends_with('H');
+        let by_worker = is_throttle_s_worker(self.event());
         let Some(throttle) = self.throttle.as_mut().filter(|_| by_worker) else {
             return;
         };
@@ -86,6 +111,11 @@ impl Whole<'_> {
             || text(ours),
         );
     }
+}
+
+/// Whether this is a worker that is not kblockd's.
+fn is_throttle_s_worker(event: &Event<'_>) -> bool {
+    event.task.starts_with("kworker/") && !event.task.ends_with('H')
 }
 
 /// Whether a run shows what `io.max` does.

@@ -218,14 +218,21 @@ fn the_whole_layer_agrees_with_io_max() {
         let found = report.totals().into_iter().find(|t| t.kind == kind);
         found.map_or(0, |tally| tally.compared)
     };
-    assert!(of(&report, "throttle") == 600 && of(&report, "release") > 150);
+    assert_eq!(report.traces.len(), 5);
+    assert!(of(&report, "throttle") == 3020 && of(&report, "release") > 900);
 }
 
 /// Which writes wait for an earlier one of their zone, when they go on, and what becomes one
 /// request with them.
 #[test]
 fn the_whole_layer_agrees_with_zones() {
-    for (scheduler, name) in [("none", "z_none"), ("mq-deadline", "z_two_writers")] {
+    let runs = [
+        ("none", "z_none"),
+        ("mq-deadline", "z_two_writers"),
+        ("mq-deadline", "z_reset"),
+        ("mq-deadline", "z_full"),
+    ];
+    for (scheduler, name) in runs {
         let mut found = traces(&ours(), "zoned");
         found.retain(|path| path.to_string_lossy().contains(name));
         let report = whole(scheduler, &found).unwrap();
